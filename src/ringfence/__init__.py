@@ -1,0 +1,1 @@
+"""Runs the commands and programs of AI agents where they can do no harm."""
