@@ -12,6 +12,6 @@ The filter is stacked: what a program adds itself (seccomp, Landlock) narrows it
 
 from __future__ import annotations
 
-from .filter import build_filter, describe
+from ringfence.confine.seccomp.filter import build_filter, describe
 
 __all__ = ["build_filter", "describe"]

@@ -12,8 +12,8 @@ import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from .bpf import ARGS_OFFSET, JUMP_ANY_BIT, JUMP_EQUAL, Branch, Load, Mask, Node, Return
-from .table import Switch
+from ringfence.confine.seccomp.bpf import ARGS_OFFSET, JUMP_ANY_BIT, JUMP_EQUAL, Branch, Load, Mask, Node, Return
+from ringfence.confine.seccomp.table import Switch
 
 RET_ALLOW = 0x7FFF0000  # linux/seccomp.h: SECCOMP_RET_ALLOW
 RET_ERRNO = 0x00050000  # SECCOMP_RET_ERRNO, the low 16 bits are the errno

@@ -8,9 +8,20 @@ from collections.abc import Iterator
 from functools import cache
 from typing import cast, get_args
 
-from .arguments import ALLOWED, RULES, answer
-from .bpf import ARCH_OFFSET, JUMP_EQUAL, NR_OFFSET, Branch, Load, Node, Return, assemble, search
-from .table import GROUPS, Group, Machine, Switch, Verdict
+from ringfence.confine.seccomp.arguments import ALLOWED, RULES, answer
+from ringfence.confine.seccomp.bpf import (
+    ARCH_OFFSET,
+    JUMP_EQUAL,
+    NR_OFFSET,
+    Branch,
+    Load,
+    Node,
+    Return,
+    assemble,
+    search,
+)
+from ringfence.confine.seccomp.table import GROUPS, Group, Machine, Switch, Verdict
+from ringfence.errors import TierUnavailableError
 
 # linux/audit.h: AUDIT_ARCH_*. A call through another entry (the 32-bit one of either machine) has another value.
 AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -101,9 +112,9 @@ def _describe_rules(calls: dict[str, int], opened: frozenset[Switch]) -> Iterato
 def _known(machine: str | None) -> Machine:
     name = os.uname().machine if machine is None else machine
     if name not in get_args(Machine):
-        from ringfence.errors import TierUnavailableError
-
         raise TierUnavailableError(
-            f"no system-call table for the machine {name!r}; there are tables for {' and '.join(get_args(Machine))}"
+            f"There is no system-call table for machine {name!r}, only for {' and '.join(get_args(Machine))}, "
+            "so no filter can be made.",
+            machine=name,
         )
     return cast(Machine, name)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import get_args
+
+import pytest
+from confine.bpf_interpreter import decide
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ringfence.confine.seccomp import build_filter, describe
+from ringfence.confine.seccomp.arguments import RET_USER_NOTIF
+from ringfence.confine.seccomp.bpf import Return, assemble
+from ringfence.confine.seccomp.filter import AUDIT_ARCH, compose
+from ringfence.confine.seccomp.table import GROUPS, Machine, Switch, Verdict
+from ringfence.errors import TierUnavailableError
+
+MACHINES: tuple[Machine, ...] = get_args(Machine)
+I386, ARM, X32_BIT = 0x40000003, 0x40000028, 0x40000000
+ALLOW = 0x7FFF0000
+
+
+def refusal(number: int) -> int:
+    return 0x00050000 | number
+
+
+EPERM, ENOSYS = refusal(errno.EPERM), refusal(errno.ENOSYS)
+FAMILY, PROTOCOL, TYPE = refusal(errno.EAFNOSUPPORT), refusal(errno.EPROTONOSUPPORT), refusal(errno.ESOCKTNOSUPPORT)
+
+# What each call that is decided by its arguments must answer, written down again without the filter's own words.
+# The arguments are those that the kernel's prototype sees: cut to 32 bits, except where it takes a pointer or a long.
+Arguments = Sequence[int]
+
+
+def int32(value: int) -> int:
+    return value & 0xFFFFFFFF
+
+
+def set_id(mode: int) -> int:
+    return EPERM if mode & 0o6000 else ALLOW
+
+
+def opened(flags: int, mode: int) -> int:
+    return set_id(mode) if flags & (os.O_CREAT | os.O_TMPFILE & ~os.O_DIRECTORY) else ALLOW
+
+
+def socket(family: int, kind: int, protocol: int) -> int:
+    if family == 1:
+        return ALLOW
+    if family == 16:
+        return ALLOW if protocol == 0 else FAMILY
+    if family not in (2, 10):
+        return FAMILY
+    if kind & 15 not in (1, 2, 3):
+        return TYPE
+    return ALLOW if protocol in (0, 1, 6, 17, 58, 255) else PROTOCOL
+
+
+def prctl(option: int, value: int) -> int:
+    if option == 4:
+        return refusal(0) if value == 0 else ALLOW
+    return EPERM if option == 35 else ALLOW
+
+
+def one_process(kind: int, which: int, who: int) -> int:
+    return ALLOW if which == kind and who != 1 else EPERM
+
+
+EXPECTED: dict[str, Callable[[Arguments], int]] = {
+    "chmod": lambda a: set_id(a[1]),
+    "fchmod": lambda a: set_id(a[1]),
+    "mkdir": lambda a: set_id(a[1]),
+    "mknod": lambda a: set_id(a[1]),
+    "creat": lambda a: set_id(a[1]),
+    "fchmodat": lambda a: set_id(a[2]),
+    "fchmodat2": lambda a: set_id(a[2]),
+    "mkdirat": lambda a: set_id(a[2]),
+    "mknodat": lambda a: set_id(a[2]),
+    "open": lambda a: opened(a[1], a[2]),
+    "openat": lambda a: opened(a[2], a[3]),
+    "ioctl": lambda a: EPERM if int32(a[1]) in (0x5412, 0x541C, 0x541D, 0x5423) else ALLOW,
+    "socket": lambda a: socket(int32(a[0]), a[1], int32(a[2])),
+    "socketpair": lambda a: socket(int32(a[0]), a[1], int32(a[2])),
+    "clone": lambda a: EPERM if a[0] & 0x7E020000 else ALLOW,
+    "prctl": lambda a: prctl(int32(a[0]), a[1]),
+    "personality": lambda a: ALLOW if int32(a[0]) in (0, 8, 0x20000, 0x20008, 0x40000, 0x40008, 0xFFFFFFFF) else EPERM,
+    "seccomp": lambda a: EPERM if int32(a[0]) == 1 and a[1] & 8 else ALLOW,
+    "prlimit64": lambda a: ALLOW if int32(a[0]) == 0 or a[2] == 0 else EPERM,
+    "sched_setparam": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
+    "sched_setscheduler": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
+    "sched_setaffinity": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
+    "sched_setattr": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
+    "setpriority": lambda a: one_process(0, int32(a[0]), int32(a[1])),
+    "ioprio_set": lambda a: one_process(1, int32(a[0]), int32(a[1])),
+    "migrate_pages": lambda a: ALLOW if int32(a[0]) == 0 else EPERM,
+    "move_pages": lambda a: ALLOW if int32(a[0]) == 0 else EPERM,
+}
+
+INTERESTING = [
+    *range(20), 35, 38, 40, 58, 132, 255, 262,
+    0o4755, 0o2755, 0o6755, 0o1777, 0o755, 0o100, 0o1102, 0o20200002, 0o20000000, 0x80801,
+    0x5411, 0x5412, 0x5413, 0x541C, 0x541D, 0x5423, 0x20000, 0x40000, 0x400000, 0x10000000, 0x7E020011, 0x1200011,
+    0xFFFFFFFF,
+]  # fmt: skip
+argument = st.one_of(
+    st.sampled_from(INTERESTING),
+    st.builds(lambda low, high: low | high << 32, st.sampled_from(INTERESTING), st.integers(1, 2**32 - 1)),
+    st.integers(0, 2**64 - 1),
+)
+switches = st.frozensets(st.sampled_from(Switch))
+PROGRAMS = {
+    (machine, frozenset(opened)): build_filter(
+        debug=Switch.DEBUG in opened, nested=Switch.NESTED in opened, machine=machine
+    )
+    for machine in MACHINES
+    for opened in ([], [Switch.DEBUG], [Switch.NESTED], [Switch.DEBUG, Switch.NESTED])
+}
+BY_NUMBER = {
+    machine: {number: (call, group) for group in GROUPS for call, number in group.numbers(machine).items()}
+    for machine in MACHINES
+}
+
+
+def expected(machine: Machine, opened: frozenset[Switch], number: int, arguments: Arguments) -> int:
+    if number not in BY_NUMBER[machine]:
+        return ENOSYS
+    call, group = BY_NUMBER[machine][number]
+    if group.opened_by in opened or (call == "clone" and Switch.NESTED in opened):
+        return ALLOW
+    if group.verdict is Verdict.CHECK:
+        return EXPECTED[call](arguments)
+    return {Verdict.ALLOW: ALLOW, Verdict.REFUSE: EPERM, Verdict.ABSENT: ENOSYS}[group.verdict]
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    st.sampled_from(MACHINES),
+    switches,
+    st.one_of(st.integers(0, 480), st.integers(0, 2**32 - 1)),
+    st.lists(argument, min_size=6, max_size=6),
+)
+@example("x86_64", frozenset(), 0xFFFFFFFF, [0] * 6)
+def test_a_program_decides_as_the_table_says(
+    machine: Machine, opened: frozenset[Switch], number: int, arguments: list[int]
+) -> None:
+    program = PROGRAMS[machine, opened]
+    assert decide(program, AUDIT_ARCH[machine], number, arguments) == expected(machine, opened, number, arguments)
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    st.sampled_from(MACHINES), switches, st.sampled_from(sorted(EXPECTED)), st.lists(argument, min_size=6, max_size=6)
+)
+def test_a_call_with_a_rule_is_decided_by_its_arguments(
+    machine: Machine, opened: frozenset[Switch], call: str, arguments: list[int]
+) -> None:
+    numbers = {name: number for number, (name, _) in BY_NUMBER[machine].items()}
+    if call in numbers:
+        verdict = decide(PROGRAMS[machine, opened], AUDIT_ARCH[machine], numbers[call], arguments)
+        assert verdict == expected(machine, opened, numbers[call], arguments)
+
+
+@pytest.mark.parametrize(("machine", "opened"), PROGRAMS)
+def test_every_number_without_arguments_decides_as_the_table_says(machine: Machine, opened: frozenset[Switch]) -> None:
+    program = PROGRAMS[machine, opened]
+    for number in [*range(600), *range(X32_BIT - 2, X32_BIT + 600), 2**31, 2**32 - 1]:
+        verdict = decide(program, AUDIT_ARCH[machine], number)
+        assert verdict == expected(machine, opened, number, [0] * 6), number
+
+
+@pytest.mark.parametrize(("machine", "opened"), PROGRAMS)
+def test_another_entry_to_the_kernel_has_no_calls_at_all(machine: Machine, opened: frozenset[Switch]) -> None:
+    others = {I386, ARM, *AUDIT_ARCH.values(), 0} - {AUDIT_ARCH[machine]}
+    for arch, number in product(others, range(480)):
+        assert decide(PROGRAMS[machine, opened], arch, number) == ENOSYS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_forbidden_set_can_be_handed_to_a_listener_by_one_parameter(machine: Machine) -> None:
+    watched = assemble(compose(machine, frozenset(), Return(RET_USER_NOTIF)))
+    plain = build_filter(machine=machine)
+    for number, mode in product(range(480), (0, 0o4755, 0x5412, 2**64 - 1)):
+        before, after = (decide(program, AUDIT_ARCH[machine], number, [mode] * 6) for program in (plain, watched))
+        assert after == (RET_USER_NOTIF if before == EPERM else before)
+
+
+def test_calls_that_carry_their_flags_in_memory_never_reach_a_listener() -> None:
+    watched = assemble(compose("x86_64", frozenset(), Return(RET_USER_NOTIF)))
+    for number in (435, 437, 425, 426, 427):  # clone3, openat2, io_uring_*
+        assert decide(watched, AUDIT_ARCH["x86_64"], number) == ENOSYS
+
+
+def test_a_filter_is_built_once() -> None:
+    assert build_filter(debug=True) is build_filter(debug=True)
+    assert build_filter() is not build_filter(nested=True)
+    assert build_filter() == build_filter(machine=os.uname().machine)
+
+
+def test_programs_are_short() -> None:
+    # Each instruction is paid for by every call that is decided by its arguments, and at installation.
+    assert max(len(program) // 8 for program in PROGRAMS.values()) <= 256
+
+
+def test_a_machine_without_a_table_is_an_error_that_names_it() -> None:
+    with pytest.raises(TierUnavailableError, match="riscv64"):
+        build_filter(machine="riscv64")
+    with pytest.raises(TierUnavailableError, match="riscv64"):
+        describe(machine="riscv64")
+
+
+def test_the_description_names_every_call_once_with_its_verdict() -> None:
+    lines = describe(machine="aarch64")
+    for call in dict(BY_NUMBER["aarch64"].values()):
+        assert sum(call in line.replace(":", " ").split() for line in lines) == 1, call
+    assert any("EPERM" in line and "unshare" in line for line in lines)
+    assert any("allowed" in line and "unshare" in line for line in describe(nested=True, machine="aarch64"))
+    assert any("allowed" in line and "ptrace" in line for line in describe(debug=True, machine="aarch64"))
+    assert not any(" open " in line for line in lines)
