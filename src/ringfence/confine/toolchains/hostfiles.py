@@ -24,6 +24,12 @@ class Refused(Exception):
     """A path that must not decide a mount; the message completes 'it was dropped because it ...'."""
 
 
+_LOOP = Refused("is a loop of links")
+_LONG = Refused("has too many names or links in its path")
+_MISSING = Refused("does not exist or cannot be reached")
+_WRITABLE = Refused("lies in a writable folder, where a box could plant programs")
+
+
 class Exhausted(Exception):
     """MAX_CALLS were made."""
 
@@ -43,10 +49,7 @@ def inside(path: str, folder: str) -> bool:
 
 
 def inside_any(path: str, folders: Iterable[str]) -> bool:
-    for folder in folders:
-        if inside(path, folder):
-            return True
-    return False
+    return any(inside(path, folder) for folder in folders)
 
 
 class HostFiles:
@@ -69,64 +72,57 @@ class HostFiles:
         Raises Refused when it does not exist, loops, or enters a writable folder at any step, so that no link that a
         box could have written is ever read.
         """
-        return self._resolve(path, MAX_DEPTH)
+        place = self._resolve(path, MAX_DEPTH)
+        if isinstance(place, Refused):
+            raise Refused(str(place))
+        return place
 
-    def _resolve(self, path: str, depth: int) -> Place:
+    def exists(self, path: str) -> bool:
+        """Whether `resolve` would succeed."""
+        return isinstance(self._resolve(path, MAX_DEPTH), Place)
+
+    def _resolve(self, path: str, depth: int) -> Place | Refused:
         found = self._places.get(path)
         if found is None:
-            # What is being looked up must not be met again on its own way.
-            self._places[path] = Refused("is a loop of links")
-            try:
-                found = self._step(path, depth)
-            except Refused as refused:
-                found = refused
-            self._places[path] = found
-        if isinstance(found, Refused):
-            raise found
+            self._places[path] = _LOOP  # What is being looked up must not be met again on its own way.
+            found = self._places[path] = self._step(path, depth)
         return found
 
-    def _step(self, path: str, depth: int) -> Place:
+    def _step(self, path: str, depth: int) -> Place | Refused:
         if depth == 0:
-            raise Refused("has too many names or links in its path")
+            return _LONG
         folder, _, name = path.rpartition("/")
         parent = self._resolve(folder or "/", depth - 1)
-        if name in ("", "."):
+        if name in ("", ".") or isinstance(parent, Refused):
             return parent
         if name == "..":
             above = self._resolve(os.path.dirname(parent.real), depth - 1)
-            return Place(above.real, above.status, parent.links)
+            return above if isinstance(above, Refused) else Place(above.real, above.status, parent.links)
         step = f"{parent.real.rstrip('/')}/{name}"
         if inside_any(step, self.writable):
-            raise Refused("lies in a writable folder, where a box could plant programs")
+            return _WRITABLE
         self._count()
         try:
             status = os.lstat(step)
+            if not stat.S_ISLNK(status.st_mode):
+                return Place(step, status, parent.links)
+            text = os.readlink(step)
         except (OSError, ValueError):
-            raise Refused("does not exist or cannot be reached") from None
-        if not stat.S_ISLNK(status.st_mode):
-            return Place(step, status, parent.links)
-        text = self.read_link(step)
+            return _MISSING
         target = self._resolve(text if text.startswith("/") else f"{parent.real.rstrip('/')}/{text}", depth - 1)
+        if isinstance(target, Refused):
+            return target
         links = (*parent.links, (step, text), *target.links)
-        if len(links) > MAX_LINKS:
-            raise Refused("has too many names or links in its path")
-        return Place(target.real, target.status, links)
+        return _LONG if len(links) > MAX_LINKS else Place(target.real, target.status, links)
 
     def read_link(self, path: str) -> str:
         self._count()
         try:
             return os.readlink(path)
         except OSError:
-            raise Refused("changed while it was read") from None
+            raise Refused(str(_MISSING)) from None
 
-    def exists(self, path: str) -> bool:
-        try:
-            self.resolve(path)
-        except Refused:
-            return False
-        return True
-
-    def list(self, folder: str) -> list[os.DirEntry[str]]:
+    def entries(self, folder: str) -> list[os.DirEntry[str]]:
         """The entries of a resolved folder, at most MAX_LISTED; none when it cannot be read."""
         if folder not in self._listed:
             self._count()
@@ -139,7 +135,7 @@ class HostFiles:
 
     def expand(self, prefix: str, part: str) -> list[str]:
         """The paths that `part` names below `prefix`; a trailing `*` stands for the rest of a name."""
-        path = os.path.normpath(os.path.join(prefix, part))
+        path = f"{prefix}/{part}" if part else prefix
         if not part.endswith("*"):
             return [path]
         folder, stem = os.path.split(path[:-1])
@@ -147,7 +143,7 @@ class HostFiles:
             real = self.resolve(folder).real
         except Refused:
             return []
-        return sorted(os.path.join(folder, entry.name) for entry in self.list(real) if entry.name.startswith(stem))
+        return sorted(os.path.join(folder, entry.name) for entry in self.entries(real) if entry.name.startswith(stem))
 
     def read_settings(self, path: str) -> dict[str, str]:
         """The `name = value` lines of a resolved regular file (a pyvenv.cfg); empty when it is none or too long."""

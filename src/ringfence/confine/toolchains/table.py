@@ -8,12 +8,20 @@ from dataclasses import dataclass
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders that every box sees, whatever PATH says."""
 
-BARE = ("/", "/boot", "/home", "/media", "/mnt", "/nix", "/opt", "/root", "/snap", "/srv", "/tmp", "/var",
-        "/var/lib", "/var/tmp")  # fmt: skip
+HOMES = ("/home", "/var/home")
+"""Folders of which each child is somebody's home."""
+
+BARE = (*HOMES, "/media", "/mnt", "/nix", "/opt", "/root", "/snap", "/srv", "/tmp", "/var", "/var/lib", "/var/tmp")
 """Folders that hold unrelated things and are never mounted as a whole; a tool below them may be."""
 
 CLOSED = ("/boot", "/dev", "/etc", "/proc", "/run", "/sys")
 """Folders of which the box has its own, or nothing: no PATH entry below them is kept."""
+
+USELESS = {
+    "/snap/bin": "starts everything through a set-uid program, which a box does not run",
+    "/var/lib/snapd/snap/bin": "starts everything through a set-uid program, which a box does not run",
+}
+"""Folders whose programs cannot work, so that a later PATH entry's program of the same name is the better one."""
 
 SECRET = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".password-store", ".pki", ".mozilla",
           ".thunderbird", ".config/gcloud", ".config/gh", ".config/google-chrome", ".config/chromium",
@@ -23,7 +31,6 @@ SECRET = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".pa
 CREDENTIALS = ("pip.conf", ".condarc", "condarc", "etc/npmrc", "lib/node_modules/npm/npmrc", ".npmrc", ".netrc",
                ".pypirc", ".git-credentials", ".env", "credentials", "credentials.toml")  # fmt: skip
 """Files that a tool reads from its own prefix and that may hold a registry's password or token."""
-
 PASSED = ("JAVA_HOME", "JDK_HOME", "GOROOT", "CONDA_PREFIX")
 """Variables of the caller that name a tool's folder; passed on only when the box can see that folder."""
 
@@ -57,7 +64,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """Data that a program keeps away from its own folder: `variable` names it, else the first of `places` that exists."""
+    """Data that a program keeps elsewhere: where the caller's `variable` says, else the first of `places` that exists.
+
+    A place is relative to the program's folder, or to the home where it begins with `~`.
+    """
 
     program: str
     variable: str
@@ -95,7 +105,7 @@ ROWS = (
     Row("nix", WHOLE, ("/nix/store",)),
     # Without var, where services keep their data.
     Row("linuxbrew", ("bin", "sbin", "Cellar", "opt", "lib", "libexec", "include", "share", "etc"),
-        ("/home/linuxbrew/.linuxbrew", "~/.linuxbrew")),
+        ("/home/linuxbrew/.linuxbrew", "/var/home/linuxbrew/.linuxbrew", "~/.linuxbrew")),
     Row("node", WHOLE, ("**/node_modules",)),
 )  # fmt: skip
 """Tools that own their folder: the first row that matches decides."""
@@ -117,17 +127,17 @@ COMPANIONS = (
 
 def prefixes(row: Row, folder: str, home: str) -> Iterator[tuple[str, bool]]:
     """The prefixes that `row` suggests for `folder`, and whether its marks must still be looked for."""
-    names = folder.split("/")
     for place in row.places:
-        pattern = place.split("/")
-        start = home.rstrip("/").split("/") if pattern[0] == "~" else [""]
-        if pattern[0] == "**":
-            if pattern[1] in names:
-                yield "/".join(names[: names.index(pattern[1]) + 1]), False
+        start, _, rest = place.partition("/")
+        root = home if start == "~" else ""
+        if root and not folder.startswith(root + "/"):
             continue
-        end = len(start) + len(pattern) - 1
-        matches = zip(pattern[1:], names[len(start) : end], strict=False)
-        if len(names) >= end and names[: len(start)] == start and all(p in ("*", name) for p, name in matches):
-            yield "/".join(names[:end]), False
-    if names[-1] in row.at and len(names) > 2:
-        yield "/".join(names[:-1]), True
+        names, pattern = folder[len(root) + 1 :].split("/"), rest.split("/")
+        end = len(pattern)
+        if start == "**" and rest in names:
+            pattern, end = names, names.index(rest) + 1
+        if len(names) >= end and all(p in ("*", name) for p, name in zip(pattern, names[:end], strict=False)):
+            yield "/".join((root, *names[:end])), False
+    parent, _, name = folder.rpartition("/")
+    if name in row.at and parent:
+        yield parent, True
