@@ -4,10 +4,10 @@ import struct
 from random import Random
 
 import pytest
-from confine.bpf_interpreter import decide
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from confine.bpf_interpreter import decide
 from ringfence.confine.seccomp.bpf import (
     ARGS_OFFSET,
     JUMP_ANY_BIT,

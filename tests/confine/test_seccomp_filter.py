@@ -7,10 +7,10 @@ from itertools import product
 from typing import get_args
 
 import pytest
-from confine.bpf_interpreter import decide
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from confine.bpf_interpreter import decide
 from ringfence.confine.seccomp import build_filter, describe
 from ringfence.confine.seccomp.arguments import RET_USER_NOTIF
 from ringfence.confine.seccomp.bpf import Return, assemble

@@ -21,8 +21,8 @@ MACHINES: tuple[Machine, ...] = get_args(Machine)
 SHARED_FROM = 424  # from here on every machine has the same numbers
 GENERIC_HEADER = Path("/usr/include/asm-generic/unistd.h")
 X86_HEADERS = (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm/unistd_64.h"))
-# The generic header also names what a 64-bit machine has not: calls for 64-bit time on 32-bit ones, one variant of a call,
-# and the start of each machine's own range.
+# The generic header also names what a 64-bit machine has not: calls for 64-bit time on 32-bit ones, one variant of a
+# call, and the start of each machine's own range.
 ONLY_ON_32_BITS = range(403, SHARED_FROM)
 NOT_CALLS_OF_AARCH64 = {"sync_file_range2", "arch_specific_syscall", "syscalls"}
 
