@@ -10,7 +10,7 @@ def decide(program: bytes, arch: int, number: int, arguments: Sequence[int] = ()
     """Returns the SECCOMP_RET_* value for a call. Fails on whatever the kernel's own check of a filter refuses."""
     values = [argument & 0xFFFFFFFFFFFFFFFF for argument in arguments] + [0] * (6 - len(arguments))
     data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0x1234, *values)  # struct seccomp_data
-    instructions = list(struct.iter_unpack("=HBBI", program))
+    instructions: list[tuple[int, int, int, int]] = list(struct.iter_unpack("=HBBI", program))
     at = accumulator = 0
     while True:
         code, when_true, when_false, constant = instructions[at]
