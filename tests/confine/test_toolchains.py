@@ -172,6 +172,13 @@ def test_one_pyenv_version_on_path_brings_that_version_alone(host: Host) -> None
     assert host.mounts(found) == {".pyenv/versions/3.12.1"}
 
 
+def test_a_folder_inside_one_that_a_later_entry_brings_is_mounted_once(host: Host) -> None:
+    root = host.pyenv()
+    found = host.discover(root / "versions/3.12.1/bin", root / "shims")
+    assert f"{root}/versions" in found.read_only
+    assert f"{root}/versions/3.12.1" not in found.read_only
+
+
 def test_a_version_that_pyenv_only_links_to_is_mounted_where_it_lies(host: Host) -> None:
     root = host.pyenv()
     host.python("builds/py313", "3.13")
@@ -269,6 +276,13 @@ def test_an_npm_prefix_brings_its_packages_but_not_what_else_lies_there(host: Ho
     host.file(".npm-global/cache/x")
     found = host.discover(host.home / ".npm-global/bin")
     assert host.mounts(found) == {".npm-global/bin", ".npm-global/lib/node_modules"}
+
+
+def test_what_lies_beside_the_homes_own_bin_folder_is_left_alone(host: Host) -> None:
+    host.file("bin/x")
+    host.file("lib/node_modules/x/index.js")
+    host.file("conda-meta/history")
+    assert host.mounts(host.discover(host.home / "bin")) == {"bin"}
 
 
 def test_rustup_brings_toolchains_and_settings_and_leaves_the_registry_token(host: Host) -> None:
@@ -570,11 +584,12 @@ def test_an_environment_in_the_workspace_decides_nothing(host: Host) -> None:
     assert "py/3.12/bin" in host.mounts(host.discover(outside / "bin"))
 
 
-@pytest.mark.parametrize("base", [".ssh", ".", "ws", "docs"])
+@pytest.mark.parametrize("base", [".ssh", ".", "ws", "docs", "js/node_modules/private"])
 def test_an_environment_never_brings_a_base_that_is_no_python_installation(host: Host, base: str) -> None:
     host.file(".ssh/bin/python3")
     host.file(".ssh/lib/python3.12/os.py")
     host.file("docs/bin/python3")
+    host.file("js/node_modules/private/bin/python3.9")  # the planted link dangles: the settings file alone names it
     host.python(host.workspace / "py")
     target = host.workspace / "py" if base == "ws" else host.home / base
     plant_environment(host, host.home / "venv", target)
