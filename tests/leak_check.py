@@ -1,11 +1,11 @@
 """Fails a test that leaves something behind on the host.
 
-Looked at before and after each test: the processes below this one, the boxes that lost their caller, threads, descriptors, mounts,
-control groups and temporary folders. What is still there after the test has a deadline to be gone, since ends are asynchronous
-in the kernel. What fixtures of a wider scope hold was there before, and does not count.
+Looked at before and after each test: the processes below this one, the boxes that lost their caller, threads,
+descriptors, mounts, control groups and temporary folders. What is still there after the test has a deadline to be gone,
+since ends are asynchronous in the kernel. What fixtures of a wider scope hold was there before, and does not count.
 
-Two things may come and stay: the one zygote of this process with the few descriptors that lead to it, and the worker threads that
-trio keeps for ten seconds.
+Two things may come and stay: the one zygote of this process with the few descriptors that lead to it, and the worker
+threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Says what the tests really ran against, and fails a run in which something that had to be tried was not.
 
-A test says what it needs with `@pytest.mark.live("namespaces", "gcc")`; a parameter named `tier` says the same. `root` and
-`user` are the callers: every live test counts for the one that it ran as, and a test that names one of them is skipped as the other.
+A test says what it needs with `@pytest.mark.live("namespaces", "gcc")`; a parameter named `tier` says the same. `root`
+and `user` are the callers: every live test counts for the one that it ran as, and a test that names one of them is
+skipped as the other.
 
-RINGFENCE_REQUIRE is a list of such names with commas. Where it is set, each name needs at least one test that passed, no test that
-names one may be skipped, and a test that names none may not be skipped at all. Of `root` and `user` only the present one is looked
-at, since it takes two runs to be both.
+RINGFENCE_REQUIRE is a list of such names with commas. Where it is set, each name needs at least one test that passed,
+no test that names one may be skipped, and a test that names none may not be skipped at all. Of `root` and `user` only
+the present one is looked at, since it takes two runs to be both.
 """
 
 from __future__ import annotations
