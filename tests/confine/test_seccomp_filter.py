@@ -56,7 +56,7 @@ def socket(family: int, kind: int, protocol: int) -> int:
         return FAMILY
     if kind & 15 not in (1, 2, 3):
         return TYPE
-    return ALLOW if protocol in (0, 1, 6, 17, 58, 255) else PROTOCOL
+    return ALLOW if protocol in (0, 1, 6, 17, 58, 136, 255) else PROTOCOL
 
 
 def prctl(option: int, value: int) -> int:
@@ -100,7 +100,7 @@ EXPECTED: dict[str, Callable[[Arguments], int]] = {
 }
 
 INTERESTING = [
-    *range(20), 35, 38, 40, 58, 132, 255, 262,
+    *range(20), 35, 38, 40, 58, 132, 136, 255, 262,
     0o4755, 0o2755, 0o6755, 0o1777, 0o755, 0o100, 0o1102, 0o20200002, 0o20000000, 0x80801,
     0x5411, 0x5412, 0x5413, 0x541C, 0x541D, 0x5423, 0x20000, 0x40000, 0x400000, 0x10000000, 0x7E020011, 0x1200011,
     0xFFFFFFFF,

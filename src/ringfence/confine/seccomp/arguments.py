@@ -88,7 +88,7 @@ TERMINAL_IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D, "
 AF_UNIX, AF_INET, AF_NETLINK, AF_INET6 = 1, 2, 16, 10
 SOCK_TYPE_MASK = 0xF
 INET_TYPES = (1, 2, 3)  # SOCK_STREAM, SOCK_DGRAM, SOCK_RAW
-INET_PROTOCOLS = (0, 1, 6, 17, 58, 255)  # the default, ICMP, TCP, UDP, ICMPv6, RAW
+INET_PROTOCOLS = (0, 1, 6, 17, 58, 136, 255)  # the default, ICMP, TCP, UDP, ICMPv6, UDP-Lite, RAW
 
 
 def _socket(_forbidden: Node) -> Node:
@@ -164,7 +164,7 @@ RULES = (
     ),
     Rule(
         ("socket", "socketpair"),
-        "UNIX, INET and INET6 (TCP, UDP, ICMP), NETLINK_ROUTE; else EAFNOSUPPORT, EPROTONOSUPPORT or ESOCKTNOSUPPORT",
+        "UNIX, INET and INET6 (TCP, UDP, UDP-Lite, ICMP), NETLINK_ROUTE; else EAFNOSUPPORT, EPROTONOSUPPORT or ESOCKTNOSUPPORT",
         _socket,
     ),
     Rule(
