@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ringfence.confine.toolchains import Toolchains, discover
+from ringfence.confine.toolchains.claims import MAX_FOLLOWED
 from ringfence.confine.toolchains.hostfiles import MAX_CALLS
 from ringfence.confine.toolchains.table import ROWS, prefixes
 
@@ -534,11 +535,24 @@ def test_a_folder_beside_the_workspace_is_not_widened_over_it(tmp_path: Path) ->
 
 def test_a_path_of_thousands_of_entries_is_cut_with_a_note(host: Host) -> None:
     kept = host.file("tools/bin/x").parent
-    found = host.discover(kept, *(host.home / f"missing{n}" for n in range(MAX_CALLS)), "/usr/bin")
-    assert found.path == (str(kept),)
+    found = host.discover(kept, *(host.home / f"missing{n}" for n in range(MAX_CALLS)), "/srv", "/usr/bin")
+    assert found.path == (str(kept), "/usr/bin")
     assert "too many" in found.notes[-1]
     found = host.discover(kept, *(host.home / f"missing{n}" for n in range(100)), "/usr/bin")
     assert found.path == (str(kept), "/usr/bin")
+
+
+def test_a_folder_of_hundreds_of_links_leaves_the_later_entries_alone(host: Host) -> None:
+    for n in range(MAX_FOLLOWED + 1):
+        host.file(f".linuxbrew/Cellar/p{n}/1.0/bin/p{n}")
+        host.link(f".linuxbrew/bin/p{n}", f"../Cellar/p{n}/1.0/bin/p{n}")
+        host.file(f"src/{n}/x{n}")
+        host.link(f"bin/x{n}", host.home / f"src/{n}/x{n}")
+    own = host.file("tools/bin/x").parent
+    found = host.discover(host.home / ".linuxbrew/bin", host.home / "bin", own)
+    assert len(found.path) == 3
+    assert any("too many links" in note for note in found.notes)
+    assert not any("linuxbrew" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(

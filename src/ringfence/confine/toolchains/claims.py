@@ -12,6 +12,8 @@ from ringfence.confine.toolchains.table import Row
 
 MAX_NOTED_LINKS = 20
 """Links that do not work inside and are named in notes."""
+MAX_FOLLOWED = 300
+"""Links among programs that are followed; those that stay in what is mounted anyway do not count."""
 
 
 class Claims:
@@ -31,6 +33,7 @@ class Claims:
         self._taken: set[tuple[tuple[str, ...], str]] = set()
         self._looked_into: set[str] = set()
         self._followed: set[str] = set()
+        self._followed_links = 0
         self._dead_links = 0
 
     # From a folder to what its tool needs
@@ -130,8 +133,15 @@ class Claims:
             if not entry.is_symlink():
                 continue
             try:
-                if "/" not in self.files.read_link(entry.path):
+                text = self.files.read_link(entry.path)
+                if "/" not in text or inside_any(os.path.normpath(os.path.join(folder, text)), self._mounts):
                     continue
+                self._followed_links += 1
+                if self._followed_links > MAX_FOLLOWED:
+                    self.notes.append(
+                        f"{folder!r} holds too many links to follow, so some of its programs may not work."
+                    )
+                    return
                 target = self.files.resolve(entry.path)
             except Refused:
                 continue  # It dangles, or leads into a writable folder, which the box sees anyway.

@@ -66,8 +66,10 @@ def discover(
             kept.extend(_add_entry(claims, entry, caller))
         _pass_variables(claims, caller)
     except Exhausted:
+        system = [e for e in path.split(":") if e not in kept and e in table.SYSTEM_PATH]
+        kept.extend(dict.fromkeys(system))
         claims.notes.append(
-            "PATH leads to too many files to look at, so the entries after the last kept one were dropped."
+            "PATH leads to too many files to look at, so the rest of its entries were dropped, but for the system's own."
         )
     mounts = claims.outermost()
     return Toolchains(

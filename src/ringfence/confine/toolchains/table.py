@@ -8,6 +8,8 @@ from dataclasses import dataclass
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders that every box sees, whatever PATH says."""
 
+SYSTEM_PATH = frozenset(f"{root}/{name}" for root in ("", "/usr", "/usr/local") for name in ("bin", "sbin"))
+
 HOMES = ("/home", "/var/home")
 """Folders of which each child is somebody's home."""
 
