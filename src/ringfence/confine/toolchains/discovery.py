@@ -69,7 +69,7 @@ def discover(
         system = [e for e in path.split(":") if e not in kept and e in table.SYSTEM_PATH]
         kept.extend(dict.fromkeys(system))
         claims.notes.append(
-            "PATH leads to too many files to look at, so the rest of its entries were dropped, but for the system's own."
+            "PATH leads to too many files to look at, so the rest of its entries were dropped but for the system's."
         )
     mounts = claims.outermost()
     return Toolchains(
