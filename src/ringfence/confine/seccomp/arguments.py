@@ -164,7 +164,7 @@ RULES = (
     ),
     Rule(
         ("socket", "socketpair"),
-        "UNIX, INET and INET6 (TCP, UDP, UDP-Lite, ICMP), NETLINK_ROUTE; else EAFNOSUPPORT, EPROTONOSUPPORT or ESOCKTNOSUPPORT",
+        "UNIX, INET and INET6 (TCP, UDP, UDP-Lite, ICMP), NETLINK_ROUTE; else the error of a kernel without it",
         _socket,
     ),
     Rule(
