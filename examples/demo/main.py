@@ -30,11 +30,11 @@ async def same_tests(project: Project) -> tuple[bool, str]:
     ended = time.monotonic()
 
     here, there = counts(outside), counts(result.stdout)
-    print(f"\n{'tests of the project':36}{'outside':>12}{'in a box':>12}")
+    print(f"\n{'tests of the project':38}{'outside':>12}{'in a box':>12}")
     for kind in KINDS:
         if here.get(kind) or there.get(kind):
-            print(f"  {kind:34}{here.get(kind, 0):>12}{there.get(kind, 0):>12}")
-    print(f"  {'seconds':34}{between - started:>12.1f}{ended - between:>12.1f}")
+            print(f"  {kind:36}{here.get(kind, 0):>12}{there.get(kind, 0):>12}")
+    print(f"  {'seconds':36}{between - started:>12.1f}{ended - between:>12.1f}")
     same = bool(here.get("passed")) and here == there
     if not same:
         print(f"\noutside:\n{outside[-SHOWN:]}")
@@ -46,13 +46,13 @@ async def same_tests(project: Project) -> tuple[bool, str]:
 
 def show_refusals(controls: list[Attempt], boxed: list[Attempt]) -> bool:
     """Print each act beside its control; whether every control was done and every act in the box was not."""
-    print(f"\n{'a program tries to':36}{'with no boundary':24}{'in a box':24}")
+    print(f"\n{'a program tries to':38}{'with no boundary':20}in a box")
     as_promised = True
     for control, attempt in zip(controls, boxed, strict=True):
         good = control.done and not attempt.done and attempt.said.startswith("refused:")
         as_promised = as_promised and good
         cells = ["done" if each.done else f"not done, {each.said}" for each in (control, attempt)]
-        print(f"  {control.act:34}{cells[0]:24}{cells[1]:24}{'' if good else '  <-- not as promised'}")
+        print(f"  {control.act:36}{cells[0]:18}  {cells[1]}{'' if good else '  <-- not as promised'}")
     return as_promised
 
 

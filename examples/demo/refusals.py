@@ -89,5 +89,11 @@ def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         answer = fcntl.ioctl(any_socket, SIOCGIFFLAGS, IFREQ.pack(b"lo", 0))
         flags = IFREQ.unpack(answer)[1]
-        if not flags & IFF_UP:
+        if flags & IFF_UP:
+            return
+        try:
             fcntl.ioctl(any_socket, SIOCSIFFLAGS, IFREQ.pack(b"lo", flags | IFF_UP))
+        except PermissionError:
+            raise SystemExit(
+                "demo: loopback is down and this user may not bring it up, so nothing can be shown of it."
+            ) from None

@@ -1,0 +1,62 @@
+"""What a type checker says of the public names; checked by mypy --strict, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import ringfence
+import ringfence.sync
+from ringfence import Enforcement, Outcome, Process, Result, Sandbox, SandboxConfig, SandboxLimits, Usage
+
+
+async def running() -> None:
+    config = SandboxConfig(workspace=".", limits=SandboxLimits(wall_seconds=5))
+    async with Sandbox(config) as box:
+        assert_type(box, Sandbox)
+        result = await box.run(["ls"], timeout=1, cwd=".", env={"A": "b"}, input=b"", check=True)
+        assert_type(result, Result)
+        assert_type(await box.execute("print()", language="python", timeout=1), Result)
+        assert_type(await box.execute_command("ls", timeout=1, stdin="text"), Result)
+        assert_type(await box.read_file("file"), str)
+        assert_type(await box.write_file("file", "content"), str)
+        assert_type(await box.list_files(), list[str])
+        process = await box.spawn(["cat"])
+        assert_type(process, Process)
+        assert_type(process.pid, int)
+    assert_type(await ringfence.run(["ls"]), Result)
+
+
+def results(result: Result) -> None:
+    assert_type(result.stdout, str)
+    assert_type(result.stdout_bytes, bytes)
+    assert_type(result.exit_code, int | None)
+    assert_type(result.signal, int | None)
+    assert_type(result.usage, Usage)
+    assert_type(result.enforcement, Enforcement)
+    assert_type(result.raise_for_status(), Result)
+    outcome: Outcome = result.outcome
+    match outcome:
+        case ringfence.Exited(code=code):
+            assert_type(code, int)
+        case ringfence.Signaled(signal=signal):
+            assert_type(signal, int)
+        case ringfence.CapHit(kind=kind, limit=limit):
+            assert_type(kind, str)
+            assert_type(limit, float)
+        case ringfence.NotStarted(reason=reason):
+            assert_type(reason, ringfence.Reason)
+        case ringfence.Cancelled():
+            pass
+
+
+def without_await() -> None:
+    with ringfence.sync.Sandbox(SandboxConfig()) as box:
+        assert_type(box.run(["ls"]), Result)
+        assert_type(box.read_file("file"), str)
+        assert_type(box.list_files(), list[str])
+
+
+def mistakes() -> None:
+    SandboxConfig(".")  # type: ignore[misc]  # every setting is named
+    SandboxConfig(colour="red")  # type: ignore[call-arg]
+    SandboxLimits(wall_seconds="5")  # type: ignore[arg-type]
