@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import assert_type
 
-import ringfence
 import ringfence.sync
+
+import ringfence
 from ringfence import Enforcement, Outcome, Process, Result, Sandbox, SandboxConfig, SandboxLimits, Usage
 
 
