@@ -1,1 +1,58 @@
-"""Runs the commands and programs of AI agents where they can do no harm."""
+"""Runs the commands and programs of AI agents where they can do no harm.
+
+The names below are the public ones. They are imported when first used: a command line or a caller of ringfence.sync loads no
+event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringfence.outcome import CapHit, Cancelled, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
+    from ringfence.policy.config import SandboxConfig, SandboxLimits
+    from ringfence.process.streams import Process
+    from ringfence.sandbox import Sandbox, run
+
+_PLACES = {
+    "Sandbox": "ringfence.sandbox",
+    "run": "ringfence.sandbox",
+    "Process": "ringfence.process.streams",
+    "SandboxConfig": "ringfence.policy.config",
+    "SandboxLimits": "ringfence.policy.config",
+    **dict.fromkeys(
+        ("CapHit", "Cancelled", "Denial", "Enforcement", "Exited", "NotStarted", "Outcome", "Result", "Signaled"),
+        "ringfence.outcome",
+    ),
+}
+
+__all__ = [
+    "CapHit",
+    "Cancelled",
+    "Denial",
+    "Enforcement",
+    "Exited",
+    "NotStarted",
+    "Outcome",
+    "Process",
+    "Result",
+    "Sandbox",
+    "SandboxConfig",
+    "SandboxLimits",
+    "Signaled",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

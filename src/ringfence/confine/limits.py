@@ -1,0 +1,34 @@
+"""The caps of a local box: what the kernel is told, and what may be claimed of each."""
+
+from __future__ import annotations
+
+from ringfence.outcome import Enforced, Level
+from ringfence.policy.resolve import ResolvedPolicy
+
+
+def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
+    """The limits that the kernel checks for each process (getrlimit(2)); CPU seconds are whole, rounded up."""
+    limits = policy.limits
+    wanted = {
+        "cpu": -(-limits.cpu_seconds // 1) if limits.cpu_seconds is not None else None,
+        "open_files": limits.open_files,
+        "file_size": limits.file_size_bytes,
+    }
+    return {name: int(value) for name, value in wanted.items() if value is not None}
+
+
+def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
+    """The caps that every local box has alike, each with its mechanism."""
+    limits = policy.limits
+    enforced = {"output": Enforced(Level.FULL, "bounded reading")}
+    if limits.wall_seconds is not None:
+        enforced["wall"] = Enforced(Level.FULL, "timer outside the box")
+    if limits.cpu_seconds is not None:
+        enforced["cpu"] = Enforced(Level.PARTIAL, "rlimit", "counted for each process, not for the tree")
+    if limits.open_files is not None:
+        enforced["open_files"] = Enforced(Level.FULL, "rlimit", "for each process")
+    if limits.file_size_bytes is not None:
+        enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
+    if limits.memory_bytes is not None:
+        enforced["memory"] = Enforced(Level.NONE, "", "not built in this version")
+    return enforced

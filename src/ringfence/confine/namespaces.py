@@ -1,0 +1,179 @@
+"""The local Linux boundary that needs no other program: namespaces, a view of its own, no rights, a system call filter."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+
+from ringfence.confine import ids as box_ids
+from ringfence.confine import seccomp
+from ringfence.confine.environment import environment_for, interpreters
+from ringfence.confine.limits import limits_enforced, rlimits
+from ringfence.confine.plan import LaunchPlan, Prepared, Tree
+from ringfence.confine.toolchains import Toolchains, discover
+from ringfence.confine.view import HOME, PRIVATE, RUNNER, steps_for
+from ringfence.errors import HostError, UnenforceableError, WorkspaceError
+from ringfence.guest import kernel
+from ringfence.outcome import Enforced, Enforcement, Level
+from ringfence.policy.resolve import ResolvedPolicy
+
+FLAGS = (
+    kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
+)  # fmt: skip
+NAME = "namespaces"
+SCRATCH_BYTES = 2 << 30
+"""Bound of the private folders together (home, temp, shm); kept in memory, so it is taken only as it is filled."""
+FULL = Enforced(Level.FULL, NAME)
+
+_idmaps: dict[tuple[int, tuple[int, int]], int] = {}
+
+
+def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> Prepared:
+    """A plan for this host and its descriptors. make_userns(uid map, gid map) gives the descriptor of a user namespace.
+
+    Raises UnenforceableError for what this boundary cannot hold yet, WorkspaceError where the file system cannot be idmapped.
+    """
+    if policy.allow_network:
+        raise UnenforceableError(
+            "allow_network cannot be given to a namespaces box by this version: its only way out, egress by name, is not built.",
+            hint="Leave it False, or name tier='process', which shares the host's network.",
+        )
+    if policy.mode == "danger-full-access":
+        raise UnenforceableError(
+            "mode danger-full-access is not built for namespaces in this version.",
+            hint="Name the folders in writable, or tier='process'.",
+        )
+    root_caller = os.geteuid() == 0
+    owner = policy.workspace.owner if policy.workspace else (0, 0)
+    block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
+    ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
+    tools = _tools(policy)
+    plan = LaunchPlan(
+        flags=FLAGS,
+        ids=ids,
+        steps=steps_for(
+            policy, ids, tools.read_only, tools.links, tools.covered, root_caller=root_caller, runner=_runner()
+        ),
+        environment=environment_for(
+            policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment
+        ),
+        workdir=policy.workdir,
+        private=PRIVATE,
+        interpreters=interpreters(policy),
+        runner=RUNNER,
+        preload=policy.preload,
+        limits=rlimits(policy),
+        filter=seccomp.build_filter(),
+        scratch_bytes=SCRATCH_BYTES,
+        rules=tuple(seccomp.describe()),
+    )
+    trees: list[int] = []
+    try:
+        if root_caller:
+            trees = _privileged_trees(plan, block, owner, make_userns)
+    except BaseException:
+        box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
+        raise
+
+    def release() -> None:
+        if root_caller:
+            box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
+
+    return Prepared(plan, NAME, _enforcement(policy, root_caller), trees, tools.notes, release)
+
+
+@cache
+def _runner() -> bytes:
+    from importlib.resources import files
+
+    return files("ringfence.guest").joinpath("template.py").read_bytes()
+
+
+def _tools(policy: ResolvedPolicy) -> Toolchains:
+    writable = [folder.path for folder in policy.writable]
+    if policy.workspace:
+        writable.append(policy.workspace.path)
+    return discover(
+        path=os.environ.get("PATH", os.defpath),
+        home=os.path.expanduser("~"),
+        interpreter=policy.python or sys.executable,
+        writable=writable,
+        base_prefix="" if policy.python else sys.base_prefix,
+        environment=os.environ,
+    )
+
+
+def _privileged_trees(
+    plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
+) -> list[int]:
+    """Clone every source here, with the caller's rights: the box's own id could not open them."""
+    trees: list[int] = []
+    try:
+        for step in plan.steps:
+            if isinstance(step, Tree):
+                trees.append(_privileged_tree(step, block, owner, make_userns))
+    except BaseException:
+        for tree in trees:
+            os.close(tree)
+        raise
+    return trees
+
+
+def _privileged_tree(
+    step: Tree, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
+) -> int:
+    try:
+        path = kernel.open_path(os.fsencode(step.source), follow=False)
+    except OSError as error:
+        raise HostError(f"{step.source} cannot be opened for a box: {error.strerror}.", errno=error.errno or 0) from None
+    try:
+        found = os.fstat(path)
+        if step.identity not in ((0, 0), (found.st_dev, found.st_ino)):
+            raise WorkspaceError(f"{step.source} was replaced while the box was made.", hint="Try again.")
+        tree = kernel.clone_tree(path, recursive=step.recursive)
+    finally:
+        os.close(path)
+    try:
+        if step.idmapped:
+            kernel.set_mount_attributes(
+                tree, step.attributes | kernel.MOUNT_ATTR_IDMAP, recursive=False, userns=_idmap(block, owner, make_userns)
+            )
+        else:
+            kernel.set_mount_attributes(tree, step.attributes, recursive=step.recursive)
+    except OSError as error:
+        os.close(tree)
+        if step.idmapped and error.errno in (errno.EINVAL, errno.EPERM):
+            raise WorkspaceError(
+                f"{step.source} lies on a file system that cannot be idmapped (overlay, network and pseudo file systems).",
+                hint="Use a workspace on ext4, xfs, btrfs or tmpfs, or run as its owner instead of root.",
+            ) from None
+        raise HostError(f"{step.source} cannot be mounted: {error.strerror}.", errno=error.errno or 0) from None
+    return tree
+
+
+def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]) -> int:
+    """The namespace that maps this block's ids to the disk's; kept, since making one costs a fork."""
+    key = (block, owner)
+    if key not in _idmaps:
+        _idmaps[key] = make_userns(box_ids.disk_map(block, owner[0]), box_ids.disk_map(block, owner[1]))
+    return _idmaps[key]
+
+
+def _enforcement(policy: ResolvedPolicy, root_caller: bool) -> Enforcement:
+    groups = Enforced(
+        Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
+    )
+    return Enforcement(
+        filesystem=FULL,
+        network=Enforced(Level.FULL, NAME, "no interface but loopback"),
+        processes=FULL,
+        syscalls=Enforced(Level.FULL, "seccomp"),
+        ids=FULL if root_caller else groups,
+        environment=Enforced(Level.FULL, "made from nothing"),
+        descriptors=Enforced(Level.FULL, "closed before the box is made"),
+        **limits_enforced(policy),
+    )

@@ -1,0 +1,138 @@
+"""The data that a box is made from. What is printed is the very object that runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ringfence.outcome import Enforcement
+
+RDONLY, NOSUID, NODEV, NOEXEC = 0x1, 0x2, 0x4, 0x8  # MOUNT_ATTR_*, linux/mount.h
+READ_ONLY = RDONLY | NOSUID | NODEV
+WRITABLE = NOSUID | NODEV
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder or file of the host, mounted at target. identity (device, inode) is checked unless it is (0, 0)."""
+
+    target: str
+    source: str
+    attributes: int
+    recursive: bool = False
+    identity: tuple[int, int] = (0, 0)
+    idmapped: bool = False
+
+    def __str__(self) -> str:
+        access = "ro" if self.attributes & RDONLY else "rw"
+        return f"mount {self.target}" + (f" from {self.source}" if self.source != self.target else "") + f" ({access})"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that needs no source: folder, private, link, file, proc, devpts, cover, readonly."""
+
+    kind: str
+    target: str
+    mode: int = 0
+    content: bytes = b""
+
+    def __str__(self) -> str:
+        detail = f" -> {os.fsdecode(self.content)}" if self.kind == "link" else f" mode {self.mode:o}" if self.mode else ""
+        return f"{self.kind} {self.target}{detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids inside, and the maps of the user namespace as the kernel reads them (user_namespaces(7))."""
+
+    uid: int
+    gid: int
+    uid_map: str
+    gid_map: str
+    deny_setgroups: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """Everything the first process of a box is told."""
+
+    flags: int
+    ids: Ids | None
+    steps: tuple[Tree | Step, ...]
+    environment: Mapping[str, str]
+    workdir: str
+    private: str
+    interpreters: tuple[str, ...]
+    runner: str
+    preload: tuple[str, ...]
+    limits: Mapping[str, int]
+    filter: bytes = b""
+    scratch_bytes: int = 0
+    rules: tuple[str, ...] = field(default=(), compare=False)
+
+    def wire(self) -> dict[str, object]:
+        """The plan as the guest's protocol carries it; a tree made outside is named by its place among the descriptors."""
+        ids = self.ids
+        return {
+            "uid": ids.uid if ids else 0,
+            "gid": ids.gid if ids else 0,
+            "root_caller": int(ids is not None and not ids.deny_setgroups),
+            "steps": self._wire_steps(made_outside=ids is not None and not ids.deny_setgroups),
+            "environment": [[name, value] for name, value in self.environment.items()],
+            "workdir": self.workdir,
+            "private": self.private,
+            "interpreters": list(self.interpreters),
+            "runner": self.runner,
+            "preload": list(self.preload),
+            "limits": dict(self.limits),
+            "filter": self.filter,
+            "scratch_bytes": self.scratch_bytes,
+        }
+
+    def _wire_steps(self, made_outside: bool) -> list[list[object]]:
+        steps: list[list[object]] = []
+        place = 0
+        for step in self.steps:
+            if isinstance(step, Tree):
+                at = place if made_outside else -1
+                place += 1
+                device, inode = step.identity
+                steps.append(["tree", step.target, step.source, step.attributes, int(step.recursive), device, inode, at])
+            elif step.kind == "private":
+                steps.append(["private", step.target, step.mode])
+            elif step.kind == "file":
+                steps.append(["file", step.target, step.mode, step.content])
+            elif step.kind == "link":
+                steps.append(["link", step.target, step.content])
+            else:
+                steps.append([step.kind, step.target])
+        return steps
+
+    def describe(self) -> list[str]:
+        """The plan as lines to read, in the order in which it is carried out."""
+        lines = [str(step) for step in self.steps]
+        lines += [f"set {name}={value}" for name, value in self.environment.items()]
+        lines += [f"limit {name} {value}" for name, value in self.limits.items()]
+        lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]
+        return lines
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
+
+    release gives back what was taken for it (an id of the host, folders of its own) when the box has ended.
+    """
+
+    plan: LaunchPlan
+    backend: str
+    enforcement: Enforcement
+    trees: Sequence[int] = ()
+    notes: tuple[str, ...] = ()
+    release: Callable[[], None] = _nothing

@@ -1,0 +1,69 @@
+"""The floor: no confinement at all. Chosen only by name; the control of every test that something is refused.
+
+What holds without a boundary still holds: a made environment, closed descriptors, deadlines, bounded output, and the
+end of the whole tree with the box.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+from ringfence.confine.environment import environment_for, interpreters
+from ringfence.confine.limits import limits_enforced, rlimits
+from ringfence.confine.plan import LaunchPlan, Prepared
+from ringfence.errors import HostError, UnenforceableError
+from ringfence.outcome import Enforced, Enforcement, Level
+from ringfence.policy.resolve import ResolvedPolicy
+
+NAME = "process"
+
+
+def prepare(policy: ResolvedPolicy) -> Prepared:
+    """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
+    if policy.mode == "read-only":
+        raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
+    try:
+        folder = tempfile.mkdtemp(prefix="ringfence-")
+        for name in ("home", "tmp", "programs", "workspace"):
+            os.mkdir(f"{folder}/{name}", 0o700)
+    except OSError as error:
+        raise HostError(f"no private folder can be made in {tempfile.gettempdir()}: {error}.", errno=error.errno or 0) from None
+    runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
+    plan = LaunchPlan(
+        flags=0,
+        ids=None,
+        steps=(),
+        environment=environment_for(
+            policy, home=f"{folder}/home", temporary=f"{folder}/tmp", path=os.environ.get("PATH", os.defpath), tools={}
+        ),
+        workdir=policy.workspace.path if policy.workspace else f"{folder}/workspace",
+        private=f"{folder}/programs",
+        interpreters=interpreters(policy),
+        runner=runner,
+        preload=policy.preload,
+        limits=rlimits(policy),
+    )
+    enforcement = Enforcement(
+        environment=Enforced(Level.FULL, "made from nothing"),
+        descriptors=Enforced(Level.FULL, "closed before the box is made"),
+        **limits_enforced(policy),
+    )
+    return Prepared(plan, NAME, enforcement, release=lambda: remove(folder))
+
+
+def remove(folder: str) -> None:
+    """Remove a folder whatever modes its content was left with; links are removed, never followed."""
+
+    def open_up(function: object, path: str, problem: object) -> None:
+        parent = os.path.dirname(path)
+        for closed in (parent, path):
+            if not os.path.islink(closed) and os.path.isdir(closed):
+                os.chmod(closed, 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, onerror=open_up)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+    shutil.rmtree(folder, onerror=open_up)

@@ -1,0 +1,118 @@
+"""The steps that make the view of a box: what of the host is in it, what is made for it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree
+from ringfence.policy.resolve import Folder, ResolvedPolicy
+
+HOME = "/home/user"
+PRIVATE = "/.ringfence/programs"
+RUNNER = "/.ringfence/template.py"
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+
+ETC = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf",
+    "host.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
+    "locale.alias", "locale.conf", "localtime", "login.defs", "magic", "mime.types", "nsswitch.conf", "os-release",
+    "pki", "profile", "profile.d", "protocols", "python3", "redhat-release", "services", "shells", "ssl", "terminfo",
+    "timezone", "xattr.conf", "crypto-policies", "maven", "perl", "alpine-release", "rpc", "ethertypes", "gss",
+)  # fmt: skip
+"""What of /etc programs read in order to run: names, locales, certificates, the linker's cache. Settings that can hold a
+credential (those of package clients, of git, of proxies) are not among them."""
+
+NODES = ("null", "zero", "full", "random", "urandom", "tty")
+
+COVERED = ("kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats", "acpi", "scsi")
+"""Entries of /proc that tell of the host or act on it."""
+
+
+def steps_for(
+    policy: ResolvedPolicy, ids: Ids, read_only: Sequence[str], links: Sequence[tuple[str, str]], covered: Sequence[str],
+    *, root_caller: bool, runner: bytes,
+) -> tuple[Tree | Step, ...]:  # fmt: skip
+    """The whole view, in the order in which it is made: outer paths before inner ones."""
+    named = {folder.path for folder in (*policy.read_only, *policy.writable)}
+    extra = [_named(folder, READ_ONLY) for folder in policy.read_only]
+    extra += [_named(folder, WRITABLE, root_caller) for folder in policy.writable]
+    extra += [Tree(path, path, READ_ONLY, recursive=True) for path in read_only if path not in named]
+    if policy.workspace:
+        attributes = WRITABLE if policy.mode == "workspace-write" else READ_ONLY
+        extra.append(_named(policy.workspace, attributes, root_caller))
+        ephemeral: tuple[Step, ...] = ()
+    else:
+        ephemeral = (Step("private", policy.workdir, 0o755),)
+    extra.sort(key=lambda tree: tree.target.count("/"))
+    return (
+        *_system(),
+        *_made_files(ids),
+        Step("private", "/tmp", 0o1777),
+        Step("private", "/var/tmp", 0o1777),
+        Step("private", "/dev/shm", 0o1777),
+        Step("private", HOME, 0o700),
+        *ephemeral,
+        Step("private", PRIVATE, 0o700),
+        Step("file", RUNNER, 0o444, runner),
+        *extra,
+        *(Step("link", path, content=os.fsencode(target)) for path, target in links),
+        *(Step("cover", path) for path in covered),
+        *_kernel_files(),
+    )
+
+
+def _named(folder: Folder, attributes: int, idmapped: bool = False) -> Tree:
+    # Below a writable root a name can be exchanged at any time: the tree must be the one that was looked at.
+    return Tree(folder.path, folder.path, attributes, identity=(folder.device, folder.inode), idmapped=idmapped)
+
+
+@lru_cache(maxsize=1)
+def _system() -> tuple[Tree | Step, ...]:
+    return tuple(_system_folders())
+
+
+def _system_folders() -> Iterator[Tree | Step]:
+    for path in (*SYSTEM, *(f"/etc/{name}" for name in ETC)):
+        if os.path.islink(path):
+            yield Step("link", path, content=os.fsencode(os.readlink(path)))
+        elif os.path.exists(path):
+            yield Tree(path, path, READ_ONLY, recursive=os.path.isdir(path))
+    if os.path.isdir("/sys/devices/system/cpu"):
+        yield Tree("/sys/devices/system/cpu", "/sys/devices/system/cpu", READ_ONLY | NOEXEC)
+    for node in NODES:
+        yield Tree(f"/dev/{node}", f"/dev/{node}", NOEXEC)
+
+
+def _made_files(ids: Ids) -> Iterator[Step]:
+    uid, gid = ids.uid, ids.gid
+    files = {
+        "hosts": "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n",
+        "resolv.conf": "# no resolver: this box has no network\n",
+        "passwd": f"root:x:0:0:root:/root:/bin/sh\nuser:x:{uid}:{gid}:user:{HOME}:/bin/sh\n"
+        + ("" if uid == 65534 else "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
+        "group": "root:x:0:\n" + f"user:x:{gid}:\n" + ("" if gid == 65534 else "nogroup:x:65534:\n"),
+        "machine-id": "72696e6766656e636500000000000000\n",
+        "hostname": "ringfence\n",
+    }
+    for name, content in files.items():
+        yield Step("file", f"/etc/{name}", 0o444, content.encode())
+
+
+def _kernel_files() -> Iterator[Step]:
+    yield Step("proc", "/proc")
+    for name in COVERED:
+        yield Step("cover", f"/proc/{name}")
+    for name in ("sys", "bus", "fs", "irq"):
+        yield Step("readonly", f"/proc/{name}")
+    yield Step("devpts", "/dev/pts")
+    for name, target in (
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ):
+        yield Step("link", f"/dev/{name}", content=target.encode())

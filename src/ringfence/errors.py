@@ -1,0 +1,235 @@
+"""Every exception of ringfence: a code, an exit status for the command line, fields, and what to do next.
+
+What a command did is a value (outcome.Result); these are what ringfence could not do, or was asked to do and will not. Only
+raise_for_status turns a result into one of them.
+"""
+
+from __future__ import annotations
+
+from subprocess import CalledProcessError
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from ringfence.outcome import Result
+
+
+class RingfenceError(Exception):
+    """The root. str() is one or two sentences: what failed, on what, and the next step; the fields hold the parts."""
+
+    code: ClassVar[str] = "ringfence"
+    exit_status: ClassVar[int] = 125
+    hint: ClassVar[str] = "Report it together with the output of the failing call."
+
+    def __init__(self, message: str, *, hint: str | None = None, **fields: object) -> None:
+        self.message = message
+        self.next_step = self.hint if hint is None else hint
+        self.fields = fields
+        super().__init__(f"{message} {self.next_step}".strip())
+
+
+class ConfigError(RingfenceError, ValueError):
+    """A value of the configuration is not acceptable."""
+
+    code = "config"
+    hint = "Correct the named value; nothing was started."
+
+
+class UnenforceableError(ConfigError):
+    """A limit or rule was asked for that this version or this host cannot enforce."""
+
+    code = "unenforceable"
+    hint = "Leave it at its default, or choose a tier that can enforce it."
+
+
+class WorkspaceError(ConfigError):
+    """The folder cannot be a workspace."""
+
+    code = "workspace"
+    hint = "Name an existing folder of the project, by its real path."
+
+
+class ArgumentError(RingfenceError, ValueError):
+    """An argument of a call is not acceptable: an argv, a timeout, a working directory, an environment."""
+
+    code = "argument"
+    hint = "Correct the argument; nothing was run."
+
+
+class TierUnavailableError(RingfenceError):
+    """The boundary that was asked for cannot be delivered here, so nothing was run."""
+
+    code = "tier-unavailable"
+    hint = "Nothing runs with less than what was asked for."
+
+
+class SandboxClosedError(RingfenceError):
+    """The box is closed, or was never opened."""
+
+    code = "closed"
+    hint = "Use it inside its with block, or make a new one."
+
+
+class WrongLoopError(RingfenceError):
+    """The box belongs to another event loop."""
+
+    code = "wrong-loop"
+    hint = "Use a box in the loop that opened it, or ringfence.sync, which belongs to none."
+
+
+class SandboxLostError(RingfenceError):
+    """The box died under the command, so nobody knows how it ended. stdout and stderr hold the output so far."""
+
+    code = "lost"
+    hint = "Make a new box; what the lost one had in its private folders is gone."
+
+    def __init__(self, message: str, *, stdout: bytes = b"", stderr: bytes = b"", **fields: object) -> None:
+        self.stdout, self.stderr = stdout, stderr
+        super().__init__(message, **fields)
+
+
+class ProtocolError(RingfenceError):
+    """The other side of the box said something that its protocol does not allow. The box is ended."""
+
+    code = "protocol"
+    hint = "The box was ended, since what it says can no longer be believed; make a new one."
+
+
+class HostError(RingfenceError, OSError):
+    """The host refused ringfence something that it needs: a full disk, no descriptors, no processes."""
+
+    code = "host"
+    hint = "Free the resource that is named and try again."
+
+    def __init__(self, message: str, *, errno: int = 0, hint: str | None = None, **fields: object) -> None:
+        super().__init__(message, hint=hint, **fields)
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.next_step}".strip()
+
+
+class PathError(RingfenceError):
+    """A path of a file call: the root of what can be wrong with it."""
+
+    code = "path"
+    hint = "Name a file of the workspace."
+
+
+class OutsideError(PathError, PermissionError):
+    """The path leads out of what the box may read or write."""
+
+    code = "path-outside"
+
+    __str__ = RingfenceError.__str__
+
+
+class PathNotFoundError(PathError, FileNotFoundError):
+    """Nothing is at the path."""
+
+    code = "path-not-found"
+
+    __str__ = RingfenceError.__str__
+
+
+class NotAFileError(PathError, ValueError):
+    """The path is a folder, a device, a FIFO or a socket; only regular files are read and written."""
+
+    code = "not-a-file"
+
+
+class FileTooLargeError(PathError, ValueError):
+    """The file, or the listing, is larger than one call returns."""
+
+    code = "file-too-large"
+    hint = "Read a part of it with a command such as head."
+
+
+class FileRefusedError(PathError, OSError):
+    """The box's own system refused the file: permission, a read-only place, a full disk."""
+
+    code = "file-refused"
+    hint = "Check the mode of the workspace and the free space."
+
+    def __init__(self, message: str, *, errno: int = 0, **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.errno = errno
+
+    __str__ = RingfenceError.__str__
+
+
+class CommandError(RingfenceError):
+    """Only from raise_for_status: the command ran, or was tried, and did not return 0. result is the whole result."""
+
+    code = "command"
+    exit_status = 1
+    hint = "Look at the result's stdout and stderr."
+
+    def __init__(self, message: str, result: Result, **fields: object) -> None:
+        self.result = result
+        RingfenceError.__init__(self, message, **fields)
+
+
+class CommandFailedError(CommandError, CalledProcessError):
+    """The command exited with another code than 0, or a signal ended it (returncode is then negative)."""
+
+    code = "command-failed"
+
+    def __init__(self, message: str, result: Result) -> None:
+        returncode = result.exit_code if result.exit_code is not None else -(result.signal or 0)
+        CalledProcessError.__init__(self, returncode, list(result.argv), result.stdout, result.stderr)
+        CommandError.__init__(self, message, result)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.next_step}"
+
+
+class CapExceededError(CommandError):
+    """A cap ended the command."""
+
+    code = "cap"
+    exit_status = 124
+    hint = "Raise the limit if the work needs it; the output so far is in the result."
+
+
+class TimeExceededError(CapExceededError, TimeoutError):
+    """The cap was time: the deadline of the call or its CPU seconds."""
+
+    code = "cap-time"
+
+
+class CommandNotStartedError(CommandError):
+    """exec did not happen: not executable, no interpreter, a directory, a bad format."""
+
+    code = "not-started"
+    exit_status = 126
+    hint = "Check the program's mode, its first line and its architecture."
+
+
+class CommandNotFoundError(CommandNotStartedError, FileNotFoundError):
+    """No program of that name is in the box."""
+
+    code = "not-found"
+    exit_status = 127
+    hint = "Name a program that is on the box's PATH, or its whole path."
+
+    __str__ = RingfenceError.__str__
+
+
+def for_result(result: Result) -> CommandError:
+    """The error that raise_for_status raises for a result that is not ok."""
+    from ringfence.outcome import CapHit, Exited, NotStarted, Reason, Signaled
+
+    command = " ".join(result.argv)[:200]
+    match result.outcome:
+        case CapHit(kind=kind, limit=limit):
+            error = TimeExceededError if kind in ("wall", "cpu") else CapExceededError
+            return error(f"{command!r} reached its {kind} limit of {limit:g}.", result)
+        case NotStarted(reason=Reason.NOT_FOUND, path=path):
+            return CommandNotFoundError(f"{path!r} was not found in the box.", result)
+        case NotStarted(reason=reason, path=path):
+            return CommandNotStartedError(f"{path!r} was not started: {reason}.", result)
+        case Exited(code=code):
+            return CommandFailedError(f"{command!r} exited with {code}.", result)
+        case Signaled(signal=signal):
+            return CommandFailedError(f"{command!r} was ended by signal {signal}.", result)
+    return CommandError(f"{command!r} was cancelled.", result)

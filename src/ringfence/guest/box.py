@@ -1,0 +1,67 @@
+"""The life of a box's first process, from the fork to the loop: the order of confinement reads as one function."""
+
+import _socket
+import os
+import signal
+
+from ringfence.guest import guest, kernel, view, wire
+
+CHANNEL = 3
+MAX_TREES = 200
+"""Descriptors of one packet: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
+
+
+def start(channel: int, ready: int, *, confined: bool) -> None:
+    """Never returns: becomes the guest, or reports why not and exits."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # before anything slow: a box must not outlive the zygote
+    go = os.dup(ready)  # above everything that is moved below
+    os.dup2(channel, CHANNEL, inheritable=False)
+    os.dup2(go, CHANNEL + 1, inheritable=False)
+    kernel.close_from(CHANNEL + 2)
+    socket = _socket.socket(fileno=CHANNEL)
+    try:
+        if os.read(CHANNEL + 1, 1) != b"g":
+            os._exit(1)
+        os.close(CHANNEL + 1)
+        packet, trees = wire.receive(socket, MAX_TREES)
+        if not packet:
+            os._exit(0)
+        plan = wire.decode(wire.carried(packet, trees))
+        assert isinstance(plan, dict)
+        if confined:
+            confine(plan, trees)
+        else:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        served = guest.Guest(socket, plan)
+        wire.send(socket, {"ready": os.getpid()})
+    except view.ViewError as error:
+        _refuse(socket, {"failed": error.error, "stage": error.stage, "path": error.path})
+    except Exception as error:
+        _refuse(socket, {"failed": getattr(error, "errno", 0) or 0, "stage": repr(error)[:500], "path": b""})
+    try:
+        served.serve()
+    finally:
+        os._exit(0)
+
+
+def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
+    try:
+        wire.send(socket, message)
+    finally:
+        os._exit(1)
+
+
+def confine(plan: "dict[str, object]", trees: "list[int]") -> None:
+    """Build the view and give up every right, in the only order that works."""
+    uid, gid = plan["uid"], plan["gid"]
+    assert isinstance(uid, int) and isinstance(gid, int)
+    view.become(uid, gid, root_caller=bool(plan["root_caller"]))
+    view.loopback_up()
+    kernel.set_hostname(b"ringfence")
+    view.build(plan["steps"], trees, plan["scratch_bytes"])  # type: ignore[arg-type]
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.drop_capabilities()
+    # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.install_filter(plan["filter"])  # type: ignore[arg-type]

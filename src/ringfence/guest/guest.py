@@ -1,0 +1,336 @@
+"""The guest: first process of a box. Starts what it is asked to start, reaps everything, ends trees; trusted by nobody.
+
+A request brings its own channel (a SEQPACKET socket) and the ends of its pipes. On that channel the guest answers once,
+with how the run ended, and takes signals for it; when the outside closes the channel before that, the run ends.
+"""
+
+import _socket
+import errno
+import os
+import resource
+import select
+import signal
+import time
+
+from ringfence.guest import files, kernel, processes, wire
+from ringfence.guest.created import Created
+from ringfence.guest.programs import Programs
+
+MAX_RUN_DESCRIPTORS = 6
+DISCARD_BYTES = 1 << 18
+PATIENCE = 0.2
+"""Seconds that the template has to report a program that was killed."""
+
+TICKS = os.sysconf("SC_CLK_TCK")
+LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
+
+
+class Run:
+    """A command that was started and has not ended."""
+
+    __slots__ = ("began", "cause", "channel", "deadline", "pid", "scripts", "since")
+
+    def __init__(self, channel: "_socket.socket", deadline: int, script: str) -> None:
+        self.channel, self.deadline = channel, deadline
+        self.pid = 0
+        self.scripts = [script] if script else []
+        self.cause = b""
+        self.began = time.monotonic_ns()
+        self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
+
+
+class Guest:
+    """The loop of the box's first process."""
+
+    def __init__(self, control: "_socket.socket", plan: "dict[str, object]") -> None:
+        self.control = control
+        self.environment: dict[bytes, bytes] = dict(plan["environment"])  # type: ignore[call-overload]
+        self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}  # type: ignore[attr-defined]
+        self.workdir = os.fsdecode(plan["workdir"])  # type: ignore[call-overload]
+        self.private = os.fsdecode(plan["private"])  # type: ignore[call-overload]
+        self.is_init = os.getpid() == 1
+        self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self.by_pid: dict[int, Run] = {}
+        self.by_channel: dict[int, Run] = {}
+        self.sessions: set[int] = set()  # of every run so far: none of their members is another run's orphan
+        self.discarded: set[int] = set()
+        self.created: Created | None = None
+        self.poll = select.epoll()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        self.children = kernel.signal_descriptor(signal.SIGCHLD)
+        self.programs = Programs(self, plan)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for descriptor in (control.fileno(), self.children):
+            self.poll.register(descriptor, select.EPOLLIN)
+
+    def serve(self) -> None:
+        """Until the outside closes the control socket."""
+        while True:
+            for descriptor, _ in self.poll.poll(self._patience()):
+                if descriptor == self.children:
+                    os.read(self.children, 128 * 32)
+                    self.reap()
+                elif descriptor == self.control.fileno():
+                    if not self._request():
+                        return
+                elif descriptor in self.by_channel:
+                    self._signalled(self.by_channel[descriptor])
+                elif descriptor in self.discarded:
+                    self._discard(descriptor)
+                elif descriptor == self.programs.descriptor:
+                    self.programs.hear()
+            now = time.monotonic_ns()
+            for run in [run for run in self.by_channel.values() if run.deadline and run.deadline <= now]:
+                self.end(run, b"deadline")
+
+    def _patience(self) -> float:
+        deadlines = [run.deadline for run in self.by_channel.values() if run.deadline]
+        return max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else -1
+
+    # Requests
+
+    def _request(self) -> bool:
+        packet, descriptors = wire.receive(self.control, MAX_RUN_DESCRIPTORS + 1)
+        if not packet:
+            return False
+        request = wire.decode(wire.carried(packet, descriptors))
+        assert isinstance(request, dict)
+        if request["op"] == b"discard":
+            for descriptor in descriptors:
+                os.set_blocking(descriptor, False)
+                self.discarded.add(descriptor)
+                self.poll.register(descriptor, select.EPOLLIN)
+            return True
+        if self.created is None:
+            self.created = Created(self.workdir)
+        channel = _socket.socket(fileno=descriptors[0])
+        channel.setblocking(False)
+        stdio = descriptors[1:] if request["stdin"] else [self.null, *descriptors[1:]]
+        self._start(request, channel, stdio)
+        for descriptor in descriptors[1:]:
+            os.close(descriptor)
+        return True
+
+    def _start(self, request: "dict[str, object]", channel: "_socket.socket", stdio: "list[int]") -> None:
+        run = Run(channel, request["deadline"], "")  # type: ignore[arg-type]
+        try:
+            if request["op"] == b"program":
+                started = self.programs.start(request, stdio, run)
+            elif request["op"] == b"files":
+                started = self._fork_files(request, stdio)
+            else:
+                argv = request["argv"]
+                assert isinstance(argv, list)
+                if "script" in request:
+                    argv = [*argv, self.write_script(run, request["script"], request["suffix"])]  # type: ignore[arg-type]
+                started = self.spawn(argv, request["env"], request["cwd"], stdio)  # type: ignore[arg-type]
+        except (OSError, StartError) as error:
+            self.fail(run, error)
+            return
+        self.by_channel[channel.fileno()] = run
+        self.poll.register(channel.fileno(), select.EPOLLIN)
+        if started:
+            self.started(run, started)
+            if request.get("announce"):
+                self._answer(run, {"started": started})
+
+    def started(self, run: Run, pid: int) -> None:
+        run.pid = pid
+        self.by_pid[pid] = run
+        self.sessions.add(pid)
+
+    def write_script(self, run: Run, content: bytes, suffix: bytes) -> bytes:
+        path = f"{self.private}/{time.monotonic_ns():x}{os.fsdecode(suffix)}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        run.scripts.append(path)
+        with open(descriptor, "wb", 0) as file:
+            view = memoryview(content)
+            while view:
+                view = view[file.write(view) :]
+        return os.fsencode(path)
+
+    def spawn(
+        self, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, stdio: "list[int]", limited: bool = True
+    ) -> int:
+        """Start argv in a session of its own, stdio as descriptors 0, 1... Raises StartError with the stage that failed."""
+        environment = {**self.environment, **{key.encode(): value for key, value in env.items()}}
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            raise StartError("cwd", cwd, error.errno or 0) from None
+        path = b""
+        limits = self.limits if limited else {}
+        lowered = [(which, limits[name], resource.getrlimit(which)) for name, which in LIMITS if name in limits]
+        try:
+            path = _find(argv[0], environment.get(b"PATH", b""))
+            # Lowered only while the child is made, and made hard right after: the guest itself stays free of them.
+            for which, limit, before in lowered:
+                resource.setrlimit(which, (min(limit, before[1] if before[1] >= 0 else limit), before[1]))
+            actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
+            pid = os.posix_spawn(path, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
+        except OSError as error:
+            raise StartError("exec", path or argv[0], error.errno or 0) from None
+        finally:
+            for which, _, before in lowered:
+                resource.setrlimit(which, before)
+            os.chdir("/")
+        for which, limit, _ in lowered:
+            try:
+                resource.prlimit(pid, which, (limit, limit))
+            except ProcessLookupError:
+                break
+        return pid
+
+    def _fork_files(self, request: "dict[str, object]", stdio: "list[int]") -> int:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setsid()
+                for at, source in enumerate(stdio):
+                    os.dup2(source, at)
+                kernel.close_from(3)
+                os.chdir(self.workdir)
+                status = files.perform(request)
+            finally:
+                os._exit(status)
+        return pid
+
+    # Ends
+
+    def reap(self) -> None:
+        """Collect every child that has ended; orphans of the box are children too."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                self.sessions.clear()  # no child, so no run and nothing that a run left behind
+                return
+            if pid == 0:
+                break
+            if pid == self.programs.pid:
+                self.programs.lost()
+            elif pid in self.by_pid:
+                self.ended(self.by_pid[pid], status, usage.ru_utime, usage.ru_stime)
+        self._trim_sessions()
+
+    def _trim_sessions(self) -> None:
+        """Keep the sessions that still have members. A number that stayed would, when reused, shield a stranger."""
+        running = set(self.by_pid)
+        if self.sessions <= running:
+            return
+        if set(processes.children(os.getpid())) <= running | {self.programs.pid}:
+            self.sessions = running
+        else:
+            self.sessions &= running | {process.session for process in processes.snapshot().values()}
+
+    def ended(self, run: Run, status: int, user: float, system: float) -> None:
+        """Tell the outside how the run's first process ended."""
+        message: dict[str, object] = {
+            "status": status,
+            "user": int(user * 1e6),
+            "system": int(system * 1e6),
+            "took": time.monotonic_ns() - run.began,
+            "cause": run.cause,
+        }
+        new = self.created.new() if self.created else None
+        if new is not None:
+            message["created"] = new
+        self._answer(run, message)
+        self._forget(run)
+
+    def fail(self, run: Run, error: "OSError | StartError | None") -> None:
+        """Tell the outside that a run did not start, at which stage and with which errno."""
+        stage, path = getattr(error, "stage", "guest"), getattr(error, "path", b"")
+        mode = 0
+        try:
+            mode = os.stat(path).st_mode if path else 0
+        except OSError:
+            pass
+        number = getattr(error, "errno", 0) or 0
+        stage = stage if stage in ("cwd", "exec") else "guest"
+        self._answer(run, {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause})
+        self._forget(run)
+
+    def _answer(self, run: Run, message: "dict[str, object]") -> None:
+        try:
+            wire.send(run.channel, message)
+        except OSError:
+            pass  # the outside has let go of this run
+
+    def _forget(self, run: Run) -> None:
+        for path in run.scripts:
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+        self.by_pid.pop(run.pid, None)
+        if self.by_channel.pop(run.channel.fileno(), None):
+            self.poll.unregister(run.channel.fileno())
+        run.channel.close()
+
+    def _signalled(self, run: Run) -> None:
+        try:
+            packet, _ = wire.receive(run.channel, 0)
+        except OSError:
+            packet = b""
+        request = wire.decode(packet) if packet else {"op": b"kill"}
+        assert isinstance(request, dict)
+        if request["op"] == b"kill":
+            self.end(run, b"killed")
+        elif run.pid:
+            try:
+                os.kill(run.pid, request["number"])  # type: ignore[arg-type]
+            except ProcessLookupError:
+                pass
+
+    def end(self, run: Run, cause: bytes) -> None:
+        """End the whole tree of a run; its answer is sent when the first process has been reaped."""
+        run.cause, run.deadline = cause, 0
+        self.programs.hear()
+        if not run.pid:
+            self.programs.abandon()  # no pid yet: the template that is about to make it ends, and the run with it
+            return
+        others = self.sessions - {run.pid}
+        spared = {self.programs.pid}
+        gone = processes.end(lambda: processes.of_run(run.pid, run.since, others, spared), self.reap)
+        if not gone and self.is_init:
+            os.kill(-1, signal.SIGKILL)  # it forks faster than we look: everything in the box ends
+            self.reap()
+        self.programs.settle(run, PATIENCE)
+
+    def _discard(self, descriptor: int) -> None:
+        try:
+            if os.read(descriptor, DISCARD_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.discarded.discard(descriptor)
+        self.poll.unregister(descriptor)
+        os.close(descriptor)
+
+
+class StartError(Exception):
+    """A command that could not be started: at which stage, with which path and errno."""
+
+    def __init__(self, stage: str, path: bytes, number: int) -> None:
+        super().__init__(stage)
+        self.stage, self.path, self.errno = stage, path, number
+
+
+def _find(name: bytes, path: bytes) -> bytes:
+    """The file that execvp(3) would run for name; name itself when nothing on PATH can be."""
+    if b"/" in name:
+        return name
+    refused = b""
+    for folder in path.split(b":") if name else ():
+        candidate = (folder or b".") + b"/" + name
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+    if not refused:
+        raise FileNotFoundError(errno.ENOENT, "not on PATH")
+    return refused

@@ -1,0 +1,122 @@
+"""Which processes belong to a run, and how a tree of them ends.
+
+A run's first process leads a session, and a session id other than one's own pid can only be inherited: so a process in that
+session, or below one that is, belongs to the run. A daemon that left the session and lost its parents is an orphan of
+the guest; it is counted to the run when it began after the run did and its session is nobody else's. Where two
+runs overlapped in time that can take the other's daemon: the promise that a deadline leaves nothing comes first.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+PATIENCE = 1.0
+"""Seconds that ending a tree may take before the guest gives up on precision."""
+
+
+class Process:
+    """One line of /proc/PID/stat (proc_pid_stat(5)): fields 3, 4, 6 and 22, the start in clock ticks since boot."""
+
+    __slots__ = ("parent", "pid", "session", "start", "state")
+
+    def __init__(self, pid: int, line: bytes) -> None:
+        fields = line.rpartition(b")")[2].split()
+        self.pid, self.state = pid, fields[0]
+        self.parent, self.session, self.start = int(fields[1]), int(fields[3]), int(fields[19])
+
+
+def snapshot() -> dict[int, Process]:
+    """Every process that /proc shows, zombies left out."""
+    found: dict[int, Process] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb", 0) as stat:
+                process = Process(int(name), stat.read(4096))
+        except (OSError, IndexError, ValueError):
+            continue  # it ended while we looked
+        if process.state not in (b"Z", b"X"):
+            found[process.pid] = process
+    return found
+
+
+def below(found: dict[int, Process], roots: set[int]) -> set[int]:
+    """The pids of roots and of everything that descends from them."""
+    members = {pid for pid in roots if pid in found}
+    children: dict[int, list[int]] = {}
+    for process in found.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    queue = list(roots)
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            if child not in members:
+                members.add(child)
+                queue.append(child)
+    return members
+
+
+def of_run(leader: int, since: int, others: set[int], spared: set[int]) -> set[int]:
+    """The live processes of the run that leader leads and that began at `since` (clock ticks since boot).
+
+    others are the sessions of other runs, past and present; spared are the guest's own processes.
+    """
+    found = snapshot()
+    guest = os.getpid()
+    mine = below(found, {guest}) - {guest}
+    roots = {
+        pid
+        for pid in mine
+        if pid == leader
+        or (process := found[pid]).session == leader
+        or (process.parent == guest and process.start >= since and process.session not in others and pid not in spared)
+    }
+    return (below(found, roots) & mine) - spared - others
+
+
+def end(members: Callable[[], set[int]], reap: Callable[[], None]) -> bool:
+    """Kill until two looks in a row find nothing; False if that took longer than PATIENCE."""
+    limit = time.monotonic() + PATIENCE
+    empty = 0
+    pause = 0.0002
+    while time.monotonic() < limit:
+        pids = members()
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        reap()
+        empty = 0 if pids else empty + 1
+        if empty == 2:
+            return True
+        if pids:
+            time.sleep(pause)  # a killed process is gone a moment after the signal
+            pause = min(pause * 2, 0.01)
+    return False
+
+
+def end_orphans(keep: set[int]) -> None:
+    """End what an unconfined box left to this subreaper: every descendant that is not below one of keep."""
+    me = os.getpid()
+
+    def members() -> set[int]:
+        found = snapshot()
+        return below(found, {me}) - below(found, keep & set(found)) - {me}
+
+    def reap() -> None:
+        for pid in children(me):
+            if pid not in keep:
+                try:
+                    os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    pass
+
+    end(members, reap)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process of one thread (needs CONFIG_PROC_CHILDREN)."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]

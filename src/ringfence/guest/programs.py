@@ -1,0 +1,127 @@
+"""Programs: source text run in a fresh interpreter state, from the second on by forking a template.
+
+The template is an interpreter of its own, exec'd inside the box from the one that the workspace uses. Its first program is
+not worth a template: a box that runs one program execs the interpreter once and runs it there. What the template is
+sent are descriptors alone; the fork reads the request, so that nothing of one program is in the memory of the next.
+"""
+
+import _socket
+import os
+import select
+import signal
+
+from ringfence.guest import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ringfence.guest.guest import Guest, Run
+
+MAX_REPORT = 128
+
+
+class Programs:
+    """The guest's side of the template."""
+
+    def __init__(self, guest: "Guest", plan: "dict[str, object]") -> None:
+        self.guest = guest
+        self.interpreters: list[bytes] = plan["interpreters"]  # type: ignore[assignment]
+        self.runner: bytes = plan["runner"]  # type: ignore[assignment]
+        self.preload: list[bytes] = plan["preload"]  # type: ignore[assignment]
+        self.pid = 0
+        self.descriptor = -1
+        self.socket: _socket.socket | None = None
+        self.ran_one = bool(self.preload)
+        self.waiting: list[Run] = []  # sent to the template, pid not known yet
+
+    def start(self, request: "dict[str, object]", stdio: "list[int]", run: "Run") -> int:
+        """Start one program; its pid, or 0 when the template will report it."""
+        path = self.guest.write_script(run, request["code"], b".py")  # type: ignore[arg-type]
+        cwd, env = request["cwd"], request["env"]
+        assert isinstance(cwd, bytes) and isinstance(env, dict)
+        if not self.ran_one:
+            self.ran_one = True
+            return self.guest.spawn([self.interpreter(), self.runner, b"once", path], env, cwd, stdio)
+        if self.socket is None:
+            self._start_template()
+        assert self.socket is not None
+        os.kill(self.pid, signal.SIGCONT)  # a program of the same uid can have stopped it
+        carrier = os.memfd_create("request", os.MFD_CLOEXEC)
+        try:
+            limits = [b"%d" % self.guest.limits.get(name, -1) for name in (b"cpu", b"open_files", b"file_size")]
+            changes = [key.encode() + b"=" + value for key, value in env.items()]
+            os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
+            wire.send(self.socket, b"", [carrier, *stdio])
+        except OSError:
+            self.abandon()
+            raise
+        finally:
+            os.close(carrier)
+        self.waiting.append(run)
+        return 0
+
+    def interpreter(self) -> bytes:
+        """The first of the plan's interpreters that can be run inside."""
+        for path in self.interpreters:
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+        return self.interpreters[-1]
+
+    def _start_template(self) -> None:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        null = self.guest.null
+        argv = [self.interpreter(), self.runner, b"serve", *self.preload]
+        workdir = os.fsencode(self.guest.workdir)
+        try:
+            self.pid = self.guest.spawn(argv, {}, workdir, [null, null, null, theirs.fileno()], limited=False)
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self.socket, self.descriptor = ours, ours.fileno()
+        self.guest.poll.register(self.descriptor, select.EPOLLIN)
+
+    def hear(self) -> None:
+        """Take what the template reports: "S pid" when a program began, "E pid status user system" when it ended."""
+        while self.socket is not None:
+            try:
+                report = self.socket.recv(MAX_REPORT)
+            except BlockingIOError:
+                return
+            except OSError:
+                report = b""
+            fields = report.split()
+            if not fields or not all(field.isdigit() for field in fields[1:]):
+                self.abandon()
+                return
+            numbers = [int(field) for field in fields[1:]]
+            if fields[0] == b"S" and len(numbers) == 1 and self.waiting:
+                self.guest.started(self.waiting.pop(0), numbers[0])
+            elif fields[0] == b"E" and len(numbers) == 4 and numbers[0] in self.guest.by_pid:
+                pid, status, user, system = numbers
+                self.guest.ended(self.guest.by_pid[pid], status, user / 1e6, system / 1e6)
+
+    def settle(self, run: "Run", seconds: float) -> None:
+        """Give the template a moment to report the end of a run that was killed; past it the template ends as well."""
+        if self.socket is not None and run.pid in self.guest.by_pid:
+            os.kill(self.pid, signal.SIGCONT)
+            select.select([self.descriptor], [], [], seconds)
+            self.hear()
+            if run.pid in self.guest.by_pid:
+                self.abandon()
+
+    def abandon(self) -> None:
+        """End the template. Its programs become children of the guest, which then hears of their ends itself."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        self.lost()
+
+    def lost(self) -> None:
+        """The template has ended: forget it, and fail what it had not started."""
+        if self.socket is not None:
+            self.guest.poll.unregister(self.descriptor)
+            self.socket.close()
+        self.pid, self.descriptor, self.socket = 0, -1, None
+        waiting, self.waiting = self.waiting, []
+        for run in waiting:
+            self.guest.fail(run, None)
+        self.guest.reap()

@@ -1,0 +1,217 @@
+"""Build what a box sees, then drop every right. Runs once in the first process of a box, as data from the plan directs.
+
+The steps are a list made outside (confine/plan.py) and carried out in order; nothing is decided here. Sources are cloned
+into descriptors before the new root exists, so no mount call takes a path that a box can write: a source below a
+writable root must still be the file the outside looked at, by device and inode, or the box is not made.
+"""
+
+import _socket
+import os
+from fcntl import ioctl
+
+from ringfence.guest import kernel
+
+STAGE = b"/tmp"
+"""Where the new root is mounted until pivot_root: only a mount point, every source has been cloned by then."""
+
+OLD_ROOT = "/.old-root"
+SIOCSIFFLAGS = 0x8914  # linux/sockios.h
+IFF_UP_RUNNING = 0x41  # linux/if.h
+
+
+class ViewError(Exception):
+    """A step of the plan failed; carries errno and the path so that the outside can say what to do."""
+
+    def __init__(self, stage: str, path: bytes, error: int) -> None:
+        super().__init__(stage)
+        self.stage, self.path, self.error = stage, path, error
+
+
+def become(uid: int, gid: int, *, root_caller: bool) -> None:
+    """Take the ids of the box. Before any tmpfs is touched: an unmapped owner makes mkdir fail with EOVERFLOW."""
+    if root_caller:
+        os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def open_sources(steps: list[list[object]], trees: list[int]) -> dict[int, int]:
+    """One detached tree for each 'tree' step, by its index: cloned here, or made outside by a privileged caller."""
+    opened: dict[int, int] = {}
+    for index, step in enumerate(steps):
+        if step[0] != b"tree":
+            continue
+        _, target, source, attributes, recursive, device, inode, place = step
+        assert isinstance(source, bytes) and isinstance(place, int)
+        if place >= 0:
+            opened[index] = trees[place]
+            continue
+        try:
+            opened[index] = _clone(source, int(attributes), bool(recursive), (device, inode))  # type: ignore[call-overload]
+        except OSError as error:
+            raise ViewError("source", source, error.errno or 0) from None
+    return opened
+
+
+def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[object, object]) -> int:
+    # Recursive where the plan says so: a less privileged mount namespace may not leave locked submounts out.
+    path = kernel.open_path(source, follow=False)
+    try:
+        if identity != (0, 0):
+            found = os.fstat(path)
+            if (found.st_dev, found.st_ino) != identity:
+                raise OSError(116, "the folder was replaced")  # ESTALE
+        tree = kernel.clone_tree(path, recursive=recursive)
+        kernel.set_mount_attributes(tree, attributes, recursive=recursive)
+        return tree
+    finally:
+        os.close(path)
+
+
+def build(steps: list[list[object]], trees: list[int], scratch_bytes: int) -> None:
+    """Make the new root, carry the steps out in it, and leave the old one behind."""
+    opened = open_sources(steps, trees)
+    try:
+        kernel.mount(b"ringfence", STAGE, b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=4m")
+        os.mkdir(STAGE.decode() + OLD_ROOT, 0o700)
+        kernel.pivot_root(STAGE, STAGE + OLD_ROOT.encode())
+        os.chdir("/")
+        _scratch(scratch_bytes)
+    except OSError as error:
+        raise ViewError("root", STAGE, error.errno or 0) from None
+    for index, step in enumerate(steps):
+        try:
+            _ACTIONS[step[0]](step, opened.get(index, -1))  # type: ignore[index]
+        except OSError as error:
+            raise ViewError(step[0].decode(), step[1], error.errno or 0) from None  # type: ignore[attr-defined, arg-type]
+    for leftover in ("/.scratch", OLD_ROOT):  # the binds of its folders keep the scratch file system alive
+        kernel.unmount(leftover.encode())
+        os.rmdir(leftover)
+    _seal()
+
+
+def _scratch(size: int) -> None:
+    os.mkdir("/.scratch")
+    kernel.mount(b"scratch", b"/.scratch", b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=%d" % size)
+
+
+def _folder(step: list[object], tree: int) -> None:
+    os.makedirs(step[1], exist_ok=True)  # type: ignore[type-var]
+
+
+def _tree(step: list[object], tree: int) -> None:
+    target = step[1]
+    assert isinstance(target, bytes)
+    _mount_point(target, tree)
+    kernel.attach(tree, target)
+    os.close(tree)
+
+
+def _mount_point(target: bytes, tree: int) -> None:
+    if os.fstat(tree).st_mode & 0o170000 == 0o040000:
+        os.makedirs(target, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if not os.path.lexists(target):
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def _private(step: list[object], tree: int) -> None:
+    """A folder of the scratch file system, bound where the plan says: one superblock and one size for all of them."""
+    _, target, mode = step
+    assert isinstance(target, bytes) and isinstance(mode, int)
+    source = b"/.scratch/" + target.strip(b"/").replace(b"/", b"-")
+    os.mkdir(source)
+    os.chmod(source, mode)
+    path = kernel.open_path(source, follow=False)
+    bound = kernel.clone_tree(path, recursive=False)
+    os.close(path)
+    _tree([b"tree", target], bound)
+
+
+def _link(step: list[object], tree: int) -> None:
+    os.makedirs(os.path.dirname(step[1]), exist_ok=True)  # type: ignore[type-var]
+    os.symlink(step[2], step[1])  # type: ignore[arg-type, type-var]
+
+
+def _file(step: list[object], tree: int) -> None:
+    _, target, mode, content = step
+    assert isinstance(target, bytes) and isinstance(content, bytes) and isinstance(mode, int)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    os.write(descriptor, content)
+    os.close(descriptor)
+
+
+def _proc(step: list[object], tree: int) -> None:
+    target = step[1]
+    assert isinstance(target, bytes)
+    os.makedirs(target, exist_ok=True)
+    kernel.mount(b"proc", target, b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    with open(target + b"/sys/user/max_user_namespaces", "wb", 0) as limit:
+        limit.write(b"0")  # the second layer under the filter: unshare answers ENOSPC and nothing raises it again
+
+
+def _devpts(step: list[object], tree: int) -> None:
+    target = step[1]
+    assert isinstance(target, bytes)
+    os.makedirs(target, exist_ok=True)
+    kernel.mount(b"devpts", target, b"devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
+
+
+def _cover(step: list[object], tree: int) -> None:
+    """Cover a file or folder by an empty one that nobody may open; a path that is not there needs no cover."""
+    target = step[1]
+    assert isinstance(target, bytes)
+    if not os.path.lexists(target):
+        return
+    empty = b"/.scratch/nothing" if os.path.isdir(target) else b"/.scratch/empty"
+    if not os.path.lexists(empty):
+        if os.path.isdir(target):
+            os.mkdir(empty, 0)
+        else:
+            os.close(os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+    _bind(empty, target, kernel.MOUNT_ATTR_RDONLY)
+
+
+def _readonly(step: list[object], tree: int) -> None:
+    target = step[1]
+    assert isinstance(target, bytes)
+    _bind(target, target, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
+
+
+def _bind(source: bytes, target: bytes, attributes: int) -> None:
+    path = kernel.open_path(source, follow=False)
+    bound = kernel.clone_tree(path, recursive=False)
+    os.close(path)
+    kernel.set_mount_attributes(bound, attributes, recursive=False)
+    kernel.attach(bound, target)
+    os.close(bound)
+
+
+def _seal() -> None:
+    """The root itself becomes read-only last; what may be written are mounts of their own."""
+    path = kernel.open_path(b"/", follow=False)
+    kernel.set_mount_attributes(path, kernel.MOUNT_ATTR_RDONLY, recursive=False)
+    os.close(path)
+
+
+_ACTIONS = {
+    b"folder": _folder,
+    b"tree": _tree,
+    b"private": _private,
+    b"link": _link,
+    b"file": _file,
+    b"proc": _proc,
+    b"devpts": _devpts,
+    b"cover": _cover,
+    b"readonly": _readonly,
+}
+
+
+def loopback_up() -> None:
+    """Bring up lo, the only interface of the box."""
+    request = b"lo".ljust(16, b"\0") + IFF_UP_RUNNING.to_bytes(2, "little") + bytes(14)
+    lo = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    ioctl(lo.fileno(), SIOCSIFFLAGS, request)
+    lo.close()

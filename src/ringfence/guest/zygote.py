@@ -1,0 +1,181 @@
+"""The zygote: makes boxes by forking itself, arms nothing twice, kills by pidfd, reads no plan.
+
+Started as `python -I -S zygote.py` with an empty environment and one socket as standard input. A request brings three descriptors:
+the box's own socket, a report socket, and a timer that the caller arms before any command may start. The fork reads the
+plan from the box's socket, so nothing of one box is in the memory of the next. When the caller is gone its end of the
+socket closes and every box ends; when the zygote dies, PDEATHSIG and the closed sockets end them.
+"""
+
+import os
+import sys
+import types
+
+if __name__ == "__main__":
+    # The package's own __init__ would import half of the standard library: give the name a package without running it.
+    _package = types.ModuleType("ringfence")
+    _package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["ringfence"] = _package
+
+import _socket
+import gc
+import select
+import signal
+
+from ringfence.guest import box, guest, kernel, processes, view, wire  # noqa: F401  # loaded before the first fork
+
+CONTROL = 3
+MAX_DESCRIPTORS = 3
+
+
+class Box:
+    """What the zygote keeps of a live box."""
+
+    __slots__ = ("pid", "pidfd", "reason", "report", "timer", "unconfined")
+
+    def __init__(self, pid: int, report: int, timer: int, unconfined: bool) -> None:
+        self.pid, self.report, self.timer, self.unconfined = pid, report, timer, unconfined
+        self.pidfd = os.pidfd_open(pid)
+        self.reason = b""
+
+    def kill(self, reason: bytes) -> None:
+        if not self.reason:
+            self.reason = reason
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended by itself; the pidfd is readable and says so
+
+
+class Zygote:
+    """The loop: requests on one socket, ends of boxes on their pidfds, deadlines on their timers."""
+
+    def __init__(self, control: "_socket.socket") -> None:
+        self.control = control
+        self.poll = select.epoll()
+        self.poll.register(control.fileno(), select.EPOLLIN)
+        self.by_pidfd: dict[int, Box] = {}
+        self.by_timer: dict[int, Box] = {}
+
+    def serve(self) -> None:
+        while True:
+            for descriptor, _ in self.poll.poll():
+                if descriptor == self.control.fileno():
+                    if not self._request():
+                        self._end_all()
+                        return
+                elif descriptor in self.by_timer:
+                    self.poll.unregister(descriptor)
+                    self.by_timer[descriptor].kill(b"deadline")
+                elif descriptor in self.by_pidfd:
+                    self._ended(self.by_pidfd[descriptor])
+
+    def _request(self) -> bool:
+        message, descriptors = wire.receive(self.control, MAX_DESCRIPTORS)
+        if not message:
+            return False
+        request = wire.decode(message)
+        assert isinstance(request, dict)
+        report = descriptors[1] if len(descriptors) > 1 else descriptors[0]
+        try:
+            if request["op"] == b"box":
+                self._make(request, descriptors)
+            else:
+                self._idmap(request, report)
+        except OSError as error:
+            wire.send_to(report, {"failed": error.errno or 0, "call": str(error)})
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _make(self, request: "dict[str, object]", descriptors: "list[int]") -> None:
+        channel, report, timer = descriptors
+        flags = request["flags"]
+        assert isinstance(flags, int)
+        ready, go = os.pipe()
+        pid = kernel.clone(flags) if flags else os.fork()
+        if pid == 0:
+            box.start(channel, ready, confined=bool(flags))
+        os.close(ready)
+        os.close(channel)
+        try:
+            if flags:
+                _write_maps(pid, request)
+        except OSError:
+            os.close(go)  # without the byte the child ends by itself
+            os.waitpid(pid, 0)
+            raise
+        os.write(go, b"g")
+        os.close(go)
+        made = Box(pid, report, timer, unconfined=not flags)
+        self.by_pidfd[made.pidfd] = self.by_timer[timer] = made
+        self.poll.register(made.pidfd, select.EPOLLIN)
+        self.poll.register(timer, select.EPOLLIN)
+        wire.send_to(report, {"pid": pid}, [made.pidfd])
+
+    def _idmap(self, request: "dict[str, object]", report: int) -> None:
+        """A user namespace that lives only as a descriptor: the map of an idmapped mount."""
+        wait, end = os.pipe()
+        pid = kernel.clone(kernel.CLONE_NEWUSER)
+        if pid == 0:
+            os.close(end)
+            os.read(wait, 1)
+            os._exit(0)
+        try:
+            _write_maps(pid, request)
+            namespace = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(end)
+            os.close(wait)
+            os.waitpid(pid, 0)
+        wire.send_to(report, {"userns": 1}, [namespace])
+        os.close(namespace)
+        os.close(report)
+
+    def _ended(self, ended: Box) -> None:
+        status = os.waitpid(ended.pid, 0)[1]
+        if ended.unconfined:
+            processes.end_orphans({other.pid for other in self.by_pidfd.values()})
+        wire.send_to(ended.report, {"exited": status, "reason": ended.reason})
+        del self.by_pidfd[ended.pidfd], self.by_timer[ended.timer]
+        for descriptor in (ended.pidfd, ended.timer, ended.report):
+            os.close(descriptor)
+
+    def _end_all(self) -> None:
+        for ended in self.by_pidfd.values():
+            ended.kill(b"caller")
+        for ended in list(self.by_pidfd.values()):
+            self._ended(ended)
+
+
+def _write_maps(pid: int, request: "dict[str, object]") -> None:
+    files = [("uid_map", request["uid_map"]), ("gid_map", request["gid_map"])]
+    if request.get("deny_setgroups"):
+        files.insert(0, ("setgroups", b"deny"))
+    for name, content in files:
+        with open(f"/proc/{pid}/{name}", "wb", 0) as file:
+            file.write(content)  # type: ignore[arg-type]
+
+
+def main() -> None:
+    os.dup2(0, CONTROL, inheritable=False)
+    null = os.open("/dev/null", os.O_RDWR)
+    for standard in range(3):
+        os.dup2(null, standard)
+    kernel.close_from(CONTROL + 1)  # whatever the caller left inheritable ends here
+    control = _socket.socket(fileno=CONTROL)
+    for number in range(1, 32):
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    kernel.hide_command_line(b"ringfence")
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    os.umask(0o022)
+    os.chdir("/")
+    del sys.argv[:], sys.path[:], sys.orig_argv[:]
+    gc.disable()
+    gc.freeze()
+    Zygote(control).serve()
+
+
+if __name__ == "__main__":
+    main()

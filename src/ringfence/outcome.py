@@ -1,0 +1,250 @@
+"""What a run was: how it ended, what it used, what was refused, what held it. Values only; nothing here acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import TypeAlias
+
+from ringfence import errors
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The command ran and returned code (0 to 255)."""
+
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signaled:
+    """The command ran and a signal that is not a cap of ours ended it."""
+
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapHit:
+    """A cap ended the command.
+
+    kind is one of cpu, wall, memory, idle, processes, open_files, file_size, disk, inodes; limit and observed are in the
+    unit of the cap (seconds, bytes or a count; observed is None where nothing counted it); enforced_by names the mechanism.
+    """
+
+    kind: str
+    limit: float
+    observed: float | None
+    enforced_by: str
+
+
+class Reason(StrEnum):
+    """Why a command was not started."""
+
+    NOT_FOUND = "not found"
+    NOT_EXECUTABLE = "not executable"
+    IS_A_DIRECTORY = "is a directory"
+    MISSING_INTERPRETER = "its interpreter is missing"
+    BAD_FORMAT = "not in a format that this machine runs"
+    TOO_LARGE = "arguments and environment larger than the kernel takes"
+    BAD_CWD = "the working directory cannot be entered"
+    NO_PROCESS = "no further process may be started"
+    NO_RESOURCES = "the host is out of a resource"
+    REFUSED = "refused by the kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """exec never happened, so there is no exit code. path is what was tried, errno what the kernel said."""
+
+    reason: Reason
+    path: str
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The caller gave the run up; only in records, since the awaiting call raises its loop's own cancellation."""
+
+
+Outcome: TypeAlias = Exited | Signaled | CapHit | NotStarted | Cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Something the boundary refused. evidence is 'observed' or 'inferred'; remedy is the policy line that would allow it."""
+
+    kind: str
+    target: str
+    rule: str
+    evidence: str
+    remedy: str | None = None
+
+
+class Level(StrEnum):
+    """How far one dimension is enforced."""
+
+    FULL = "full"
+    PARTIAL = "partial"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """One dimension: how far, by which mechanism, and what is missing where it is not full."""
+
+    level: Level
+    by: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        return self.level + (f" by {self.by}" if self.by else "") + (f": {self.note}" if self.note else "")
+
+
+NOT_ENFORCED = Enforced(Level.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What held the run, dimension by dimension. Never more than what was applied."""
+
+    filesystem: Enforced = NOT_ENFORCED
+    network: Enforced = NOT_ENFORCED
+    processes: Enforced = NOT_ENFORCED
+    syscalls: Enforced = NOT_ENFORCED
+    ids: Enforced = NOT_ENFORCED
+    environment: Enforced = NOT_ENFORCED
+    descriptors: Enforced = NOT_ENFORCED
+    wall: Enforced = NOT_ENFORCED
+    cpu: Enforced = NOT_ENFORCED
+    memory: Enforced = NOT_ENFORCED
+    max_processes: Enforced = NOT_ENFORCED
+    open_files: Enforced = NOT_ENFORCED
+    file_size: Enforced = NOT_ENFORCED
+    disk: Enforced = NOT_ENFORCED
+    output: Enforced = NOT_ENFORCED
+
+    def __str__(self) -> str:
+        return "\n".join(f"{entry.name}: {getattr(self, entry.name)}" for entry in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the run used: seconds of wall time, CPU seconds of its first process and the children it waited for, bytes written."""
+
+    wall_seconds: float = 0.0
+    cpu_user_seconds: float = 0.0
+    cpu_system_seconds: float = 0.0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A bounded stream: its head, its tail, and the number of bytes between them that were left out."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    omitted: int = 0
+
+    @property
+    def data(self) -> bytes:
+        return self.head + self.tail
+
+    @property
+    def text(self) -> str:
+        """UTF-8 with replacement characters. Where bytes were left out a line says how many; no character is cut in two."""
+        if not self.omitted:
+            return self.data.decode("utf-8", "replace")
+        head, tail = _whole_end(self.head), _whole_start(self.tail)
+        left_out = self.omitted + len(self.head) - len(head) + len(self.tail) - len(tail)
+        return f"{head.decode('utf-8', 'replace')}\n[... {left_out} bytes left out ...]\n{tail.decode('utf-8', 'replace')}"
+
+
+def _whole_end(data: bytes) -> bytes:
+    """data without a UTF-8 sequence that its end cut short (RFC 3629: at most three continuation bytes)."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            needed = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return data[:-back] if needed > back else data
+    return data
+
+
+def _whole_start(data: bytes) -> bytes:
+    """data without the continuation bytes that it begins with."""
+    for at in range(min(3, len(data))):
+        if data[at] & 0xC0 != 0x80:
+            return data[at:]
+    return data[3:] if len(data) > 3 and data[3] & 0xC0 != 0x80 else data
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run, ended. What the command did is here as a value; what ringfence failed to do would have been raised."""
+
+    argv: tuple[str, ...]
+    outcome: Outcome
+    output: Output
+    errors: Output
+    usage: Usage
+    enforcement: Enforcement
+    backend: str
+    policy_hash: str
+    files_created: tuple[str, ...] | None = None
+    """Files new in the workspace, relative to it; None where it is too large to be watched (see list_files)."""
+    denials: tuple[Denial, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def stdout(self) -> str:
+        return self.output.text
+
+    @property
+    def stderr(self) -> str:
+        return self.errors.text
+
+    @property
+    def stdout_bytes(self) -> bytes:
+        return self.output.data
+
+    @property
+    def stderr_bytes(self) -> bytes:
+        return self.errors.data
+
+    @property
+    def truncated(self) -> bool:
+        """Whether bytes of either stream were left out; output.omitted and errors.omitted say how many."""
+        return bool(self.output.omitted or self.errors.omitted)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, or None unless the command exited."""
+        return self.outcome.code if isinstance(self.outcome, Exited) else None
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that ended the command, or None."""
+        return self.outcome.signal if isinstance(self.outcome, Signaled) else None
+
+    @property
+    def timed_out(self) -> bool:
+        return isinstance(self.outcome, CapHit) and self.outcome.kind == "wall"
+
+    @property
+    def memory_exceeded(self) -> bool:
+        return isinstance(self.outcome, CapHit) and self.outcome.kind == "memory"
+
+    @property
+    def execution_time_ms(self) -> float:
+        return self.usage.wall_seconds * 1000
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command ran and returned 0."""
+        return self.outcome == Exited(0)
+
+    def raise_for_status(self) -> Result:
+        """This result if it is ok; else CommandFailedError, CapExceededError, CommandNotFoundError or CommandNotStartedError."""
+        if self.ok:
+            return self
+        raise errors.for_result(self)

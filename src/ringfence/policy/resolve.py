@@ -1,0 +1,124 @@
+"""From what was asked to what holds on this host: real paths, checked folders, one stable hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import dataclass
+
+from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.policy.config import SandboxConfig, SandboxLimits
+
+EPHEMERAL = "/workspace"
+"""Where a box without a workspace of the host has its own."""
+
+SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A path of the host that the box sees, and which file it was when it was looked at."""
+
+    path: str
+    device: int
+    inode: int
+    is_dir: bool
+    owner: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPolicy:
+    """A config whose paths were looked at. workspace is None for an ephemeral one."""
+
+    mode: str
+    workspace: Folder | None
+    read_only: tuple[Folder, ...]
+    writable: tuple[Folder, ...]
+    environment: tuple[tuple[str, str], ...]
+    limits: SandboxLimits
+    allow_network: bool
+    python: str | None
+    preload: tuple[str, ...]
+    hash: str
+
+    @property
+    def workdir(self) -> str:
+        return self.workspace.path if self.workspace else EPHEMERAL
+
+
+def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
+    """Look at every path of config. Raises WorkspaceError or ConfigError; makes and changes nothing."""
+    workspace = _workspace(os.fspath(config.workspace), home) if config.workspace is not None else None
+    base = workspace.path if workspace else "/"
+    read_only = tuple(_extra(os.path.join(base, path), "read_only") for path in config.read_only)
+    writable = tuple(_extra(os.path.join(base, path), "writable") for path in config.writable)
+    for folder in writable:
+        if folder.path == "/" or _contains(folder.path, os.path.realpath(home)) or folder.path in SYSTEM:
+            raise ConfigError(f"writable may not be {folder.path}: too much of the host would be open.")
+    python = os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None
+    if python is not None and not os.access(python, os.X_OK):
+        raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
+    environment = tuple(sorted(config.environment.items()))
+    described = {
+        "mode": config.mode,
+        "workspace": workspace.path if workspace else None,
+        "read_only": sorted(folder.path for folder in read_only),
+        "writable": sorted(folder.path for folder in writable),
+        "environment": environment,
+        "limits": {name: getattr(config.limits, name) for name in SandboxLimits.__slots__},
+        "allow_network": config.allow_network,
+        "python": python,
+        "preload": list(config.preload),
+    }
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    return ResolvedPolicy(
+        config.mode, workspace, read_only, writable, environment, config.limits, config.allow_network,
+        python, tuple(config.preload), digest,
+    )  # fmt: skip
+
+
+def _workspace(given: str, home: str) -> Folder:
+    path = os.path.abspath(given)
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError) as error:
+        raise WorkspaceError(f"the workspace {given!r} cannot be used: {getattr(error, 'strerror', error)}.") from None
+    if stat.S_ISLNK(found.st_mode):
+        raise WorkspaceError(f"the workspace {given!r} is a symbolic link to {os.path.realpath(path)!r}.")
+    if not stat.S_ISDIR(found.st_mode):
+        raise WorkspaceError(f"the workspace {given!r} is not a folder.")
+    path = os.path.realpath(path)
+    if path == "/" or path in SYSTEM:
+        raise WorkspaceError(f"the workspace may not be {path}: a part of the system would be writable.")
+    if _contains(path, os.path.realpath(home)):
+        raise WorkspaceError(f"the workspace may not be {path}: it is or holds the home folder {home}.")
+    mounts = mounts_below(path)
+    if mounts:
+        raise WorkspaceError(f"the workspace {path} holds a mount, {mounts[0]}: its files would not be in the box.")
+    return Folder(path, found.st_dev, found.st_ino, True, (found.st_uid, found.st_gid))
+
+
+def _extra(given: str, where: str) -> Folder:
+    path = os.path.realpath(given)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ConfigError(f"{where} names {given!r}, which cannot be used: {error.strerror}.") from None
+    if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
+        raise ConfigError(f"{where} names {given!r}, which is neither a folder nor a regular file.")
+    return Folder(path, found.st_dev, found.st_ino, stat.S_ISDIR(found.st_mode), (found.st_uid, found.st_gid))
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def mounts_below(path: str) -> list[str]:
+    """Mount points strictly below path, from /proc/self/mountinfo (proc_pid_mountinfo(5): field 5, octal escapes)."""
+    below = os.fsencode(path.rstrip("/") + "/")
+    with open("/proc/self/mountinfo", "rb") as table:
+        points = [line.split(b" ", 5)[4] for line in table if b"/" in line]
+    plain = [point.decode("unicode_escape").encode("latin-1") if b"\\" in point else point for point in points]
+    return [os.fsdecode(point) for point in plain if point.startswith(below)]

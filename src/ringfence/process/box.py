@@ -1,0 +1,212 @@
+"""A live box as the outside holds it: a socket to its guest, the zygote's report, a timer that outlives the caller's attention."""
+
+from __future__ import annotations
+
+import _socket
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ringfence.errors import ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
+from ringfence.guest import kernel, wire
+from ringfence.process import messages, zygote
+from ringfence.process.wait import Readable, Waits
+
+if TYPE_CHECKING:
+    from ringfence.confine.plan import Ids, LaunchPlan
+
+MAKING_SECONDS = 30.0
+"""How long a box may take to be made before it counts as lost: a host under load takes long, not for ever."""
+ENDING_SECONDS = 10.0
+GRACE_NS = 2_000_000_000
+"""What the guest has to end a tree after a deadline before the zygote ends the whole box."""
+
+
+class Box:
+    """Made by make(); every method but close() is for the runs in it."""
+
+    def __init__(self, channel: _socket.socket, report: _socket.socket, timer: int) -> None:
+        self.channel, self.report, self.timer = channel, report, timer
+        self.pid = 0
+        self.pidfd = -1
+        self.lost = ""  # why, once it is known
+        self.killed_by_deadline = False
+        self._deadlines: dict[object, int] = {}
+        self._guard = threading.Lock()
+        self._gone = False
+
+    # Deadlines: armed by the caller, kept by the kernel, acted on by the zygote. They hold while the caller is stopped.
+
+    def arm(self, run: object, deadline_ns: int) -> None:
+        """Before the request is sent: the timer stands at the earliest deadline, plus what the guest may take itself."""
+        with self._guard:
+            self._deadlines[run] = deadline_ns
+            kernel.arm(self.timer, min(self._deadlines.values()) + GRACE_NS)
+
+    def disarm(self, run: object) -> None:
+        with self._guard:
+            if self._deadlines.pop(run, None) is not None and not self._gone:
+                earliest = min(self._deadlines.values(), default=0)
+                kernel.arm(self.timer, earliest + GRACE_NS if earliest else 0)
+
+    def send(self, request: dict[str, object], descriptors: list[int]) -> None:
+        """One request to the guest. Raises SandboxLostError where the guest is gone or takes nothing any more."""
+        try:
+            wire.send(self.channel, request, descriptors)
+        except BlockingIOError:
+            self.kill()
+            raise SandboxLostError("the box takes no more requests, so it was ended.") from None
+        except OSError as error:
+            raise SandboxLostError(f"the box is gone: {self.lost or error.strerror}.") from None
+
+    def kill(self) -> None:
+        """End everything in the box at once; the zygote reports when it is gone."""
+        if self.pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass  # already gone
+
+    def cause_of_death(self, within: float) -> Waits[str]:
+        """Why the box ended, as the zygote reports it; the empty string while it lives."""
+        if not self.lost and (yield Readable(self.report.fileno(), time.monotonic() + within)):
+            self._take_report()
+        return self.lost
+
+    def _take_report(self) -> None:
+        report, _ = _report(self.report)
+        if not report:
+            self.lost = "the process that makes boxes has died"
+            return
+        status = report.get("exited")
+        reason = report.get("reason")
+        self.killed_by_deadline = reason == b"deadline"
+        if self.killed_by_deadline:
+            self.lost = "it did not end its command at the deadline, so all of it was ended"
+        elif isinstance(status, int) and os.WIFSIGNALED(status):
+            self.lost = f"its first process was killed by signal {os.WTERMSIG(status)}"
+        else:
+            self.lost = "its first process ended"
+
+    def close(self) -> Waits[None]:
+        """End the box and wait until nothing of it is left. Safe to call again."""
+        if self._gone:
+            return
+        self._gone = True
+        self.kill()
+        self.channel.close()
+        if self.pidfd >= 0 and not self.lost:
+            yield Readable(self.report.fileno(), time.monotonic() + ENDING_SECONDS)
+        self.release()
+
+    def release(self) -> None:
+        """Close what this process holds of the box."""
+        self._gone = True
+        self.channel.close()
+        self.report.close()
+        for descriptor in (self.timer, self.pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.timer = self.pidfd = -1
+
+
+def _report(socket: _socket.socket) -> tuple[dict[str, object], list[int]]:
+    try:
+        packet, descriptors = wire.receive(socket, 1)
+    except OSError:
+        return {}, []
+    fields = wire.decode(packet) if packet else {}
+    assert isinstance(fields, dict)
+    return fields, descriptors
+
+
+def make(plan: LaunchPlan, trees: list[int], explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
+    """Make a box of plan. Raises TierUnavailableError where the host does not deliver it; closes trees in any case."""
+    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    report, reporting = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    box = Box(ours, report, kernel.timer_descriptor())
+    try:
+        try:
+            request: dict[str, object] = {"op": "box", "flags": plan.flags, **_maps(plan.ids)}
+            zygote.current().send(request, [theirs.fileno(), reporting.fileno(), box.timer])
+            wire.send(ours, plan.wire(), trees)  # waits in the socket until the fork reads it
+        finally:
+            theirs.close()
+            reporting.close()
+            for tree in trees:
+                os.close(tree)
+        until = time.monotonic() + MAKING_SECONDS
+        yield from _made(box, until, explain)
+        yield from _ready(box, until)
+        ours.setblocking(False)
+    except BaseException:
+        box.kill()
+        box.release()
+        raise
+    return box
+
+
+def _maps(ids: Ids | None) -> dict[str, object]:
+    if ids is None:
+        return {"uid_map": b"", "gid_map": b""}
+    return {"uid_map": ids.uid_map, "gid_map": ids.gid_map, "deny_setgroups": int(ids.deny_setgroups)}
+
+
+def _made(box: Box, until: float, explain: Callable[[int], tuple[str, str]]) -> Waits[None]:
+    if not (yield Readable(box.report.fileno(), until)):
+        raise SandboxLostError("the process that makes boxes does not answer.")
+    fields, descriptors = _report(box.report)
+    if "failed" in fields:
+        number = fields["failed"]
+        assert isinstance(number, int)
+        cause, step = explain(number)
+        raise TierUnavailableError(f"no box can be made by namespaces here: {cause}.", hint=step, errno=number)
+    if not descriptors:
+        raise SandboxLostError("the process that makes boxes has died.")
+    pid = fields["pid"]
+    assert isinstance(pid, int)
+    box.pid, box.pidfd = pid, descriptors[0]
+
+
+def _ready(box: Box, until: float) -> Waits[None]:
+    if not (yield Readable(box.channel.fileno(), until)):
+        raise SandboxLostError("the box was not ready in time.")
+    try:
+        packet, _ = wire.receive(box.channel, 0)
+    except (OSError, wire.WireError):
+        packet = b""
+    if not packet:
+        raise SandboxLostError("the box died while it was made.")
+    match messages.parse(packet):
+        case messages.Ready():
+            return
+        case messages.Refused(stage=stage, path=path, errno=number):
+            raise refused(stage, path, number)
+    raise ProtocolError("the guest spoke out of turn.")
+
+
+def refused(stage: str, path: str, number: int) -> RingfenceError:
+    """The error for a box whose view could not be built."""
+    reason = os.strerror(number) if number else stage
+    message = f"the box could not be built: {stage} {path}: {reason}."
+    if number == 116:  # ESTALE: the guest's word for a folder that was exchanged
+        return TierUnavailableError(message, hint="The folder was replaced while the box was made; try again.")
+    return TierUnavailableError(message, hint="A security module or a container may forbid mounts; nothing was run.")
+
+
+def make_userns(uid_map: str, gid_map: str) -> int:
+    """The descriptor of a user namespace with these maps, made by the zygote; for a privileged caller."""
+    report, reporting = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    try:
+        zygote.current().send({"op": "idmap", "uid_map": uid_map, "gid_map": gid_map}, [reporting.fileno()])
+        reporting.close()
+        fields, descriptors = _report(report)
+    finally:
+        report.close()
+        reporting.close()
+    if not descriptors:
+        raise TierUnavailableError(f"no user namespace can be made for the ids of a box: {fields.get('call', b'')!r}.")
+    return descriptors[0]

@@ -1,0 +1,62 @@
+"""How a run ended, decided from what the child cannot write: the wait status, the guest's cause, the kernel's errno.
+
+Nothing is read from the command's output. An exit code of 124 or 137 is an exit code.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+
+from ringfence.outcome import CapHit, Exited, NotStarted, Outcome, Reason, Signaled
+from ringfence.policy.config import SandboxLimits
+from ringfence.process.messages import Ended, Failed
+
+CPU_TOLERANCE = 0.05
+"""Seconds by which the CPU time that wait4(2) reports may lag behind the clock that RLIMIT_CPU is checked against."""
+
+
+def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None) -> Outcome:
+    """The outcome of a run whose first process was reaped. wall is the deadline that held, in seconds."""
+    if ended.cause == "deadline" and wall is not None:
+        return CapHit("wall", wall, ended.took, "deadline of the call")
+    if os.WIFEXITED(ended.status):
+        return Exited(os.WEXITSTATUS(ended.status))
+    number = os.WTERMSIG(ended.status)
+    used = ended.user + ended.system
+    seconds = limits.cpu_seconds
+    # A program can send itself SIGXCPU: it is a cap only where the time was really spent.
+    if number in (signal.SIGXCPU, signal.SIGKILL) and seconds is not None and used >= seconds - CPU_TOLERANCE:
+        return CapHit("cpu", seconds, used, "rlimit")
+    if number == signal.SIGXFSZ and limits.file_size_bytes is not None:
+        return CapHit("file_size", limits.file_size_bytes, None, "rlimit")
+    return Signaled(number)
+
+
+def of_failed(failed: Failed, wall: float | None) -> Outcome:
+    """The outcome of a run that did not start, or whose deadline came before its program did."""
+    if failed.cause == "deadline" and wall is not None:
+        return CapHit("wall", wall, wall, "deadline of the call")
+    return NotStarted(_reason(failed), failed.path, failed.errno)
+
+
+def _reason(failed: Failed) -> Reason:
+    if failed.stage == "cwd":
+        return Reason.BAD_CWD
+    exists = failed.mode != 0
+    match failed.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.ELOOP:
+            return Reason.MISSING_INTERPRETER if exists and stat.S_ISREG(failed.mode) else Reason.NOT_FOUND
+        case errno.EACCES | errno.EPERM | errno.EISDIR:
+            return Reason.IS_A_DIRECTORY if stat.S_ISDIR(failed.mode) else Reason.NOT_EXECUTABLE
+        case errno.ENOEXEC | errno.ELIBBAD:
+            return Reason.BAD_FORMAT
+        case errno.E2BIG:
+            return Reason.TOO_LARGE
+        case errno.EAGAIN:
+            return Reason.NO_PROCESS
+        case errno.ENOMEM | errno.EMFILE | errno.ENFILE | errno.ENOSPC:
+            return Reason.NO_RESOURCES
+    return Reason.REFUSED

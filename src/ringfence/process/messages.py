@@ -1,0 +1,139 @@
+"""What a guest may say, and nothing else. The guest is hostile: each field has a type and bounds, each message its fields."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ringfence.errors import ProtocolError
+from ringfence.guest import wire
+
+MAX_PATH = 4096
+MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
+MAX_MICROSECONDS = 1 << 50
+STAGES = ("cwd", "exec", "guest")
+CAUSES = ("", "deadline", "killed")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The box is built and its guest serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The box could not be built: the stage of the plan, its path, the kernel's errno."""
+
+    stage: str
+    path: str
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The first process of a run was reaped; status is as wait(2) gives it, times in seconds."""
+
+    status: int
+    user: float
+    system: float
+    took: float
+    cause: str
+    created: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The first process of a run did not start. mode is that of the file that was tried, 0 where there is none."""
+
+    errno: int
+    stage: str
+    path: str
+    mode: int
+    cause: str
+
+
+Message: TypeAlias = Ready | Refused | Started | Ended | Failed
+
+
+def parse(packet: bytes) -> Message:
+    """The message of one packet. Raises ProtocolError for anything else; never anything but that."""
+    try:
+        fields = wire.decode(packet)
+    except wire.WireError as error:
+        raise ProtocolError(f"the guest sent bytes that are no message: {error}.") from None
+    if not isinstance(fields, dict):
+        raise ProtocolError("the guest sent something that is not a message.")
+    match frozenset(fields):
+        case names if names == {"ready"}:
+            _integer(fields, "ready", 1, MAX_PID)
+            return Ready()
+        case names if names == {"started"}:
+            return Started(_integer(fields, "started", 1, MAX_PID))
+        case names if names == {"failed", "stage", "path"}:
+            return Refused(_text(fields, "stage", 500), _text(fields, "path", MAX_PATH), _integer(fields, "failed", 0, 4096))
+        case names if names == {"failed", "stage", "path", "mode", "cause"}:
+            return Failed(
+                _integer(fields, "failed", 0, 4096),
+                _one_of(fields, "stage", STAGES),
+                _text(fields, "path", MAX_PATH),
+                _integer(fields, "mode", 0, 0o177777),
+                _one_of(fields, "cause", CAUSES),
+            )
+        case names if names - {"created"} == {"status", "user", "system", "took", "cause"}:
+            return Ended(
+                _status(fields),
+                _integer(fields, "user", 0, MAX_MICROSECONDS) / 1e6,
+                _integer(fields, "system", 0, MAX_MICROSECONDS) / 1e6,
+                _integer(fields, "took", 0, MAX_MICROSECONDS * 1000) / 1e9,
+                _one_of(fields, "cause", CAUSES),
+                _created(fields.get("created")),
+            )
+    raise ProtocolError(f"the guest sent a message with the fields {sorted(fields)[:8]}.")
+
+
+def _integer(fields: Mapping[str, object], name: str, low: int, high: int) -> int:
+    value = fields[name]
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ProtocolError(f"the guest sent a {name} that is out of bounds.")
+    return value
+
+
+def _text(fields: Mapping[str, object], name: str, most: int) -> str:
+    value = fields[name]
+    if not isinstance(value, bytes) or len(value) > most:
+        raise ProtocolError(f"the guest sent a {name} that is out of bounds.")
+    return os.fsdecode(value)
+
+
+def _one_of(fields: Mapping[str, object], name: str, allowed: tuple[str, ...]) -> str:
+    value = _text(fields, name, 64)
+    if value not in allowed:
+        raise ProtocolError(f"the guest sent a {name} that is not known.")
+    return value
+
+
+def _status(fields: Mapping[str, object]) -> int:
+    status = _integer(fields, "status", 0, 0xFFFF)
+    if not (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
+        raise ProtocolError("the guest sent a status that no ended process has.")
+    return status
+
+
+def _created(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > 256:
+        raise ProtocolError("the guest sent a list of files that is out of bounds.")
+    names = []
+    for name in value:
+        if not isinstance(name, bytes) or not 0 < len(name) <= MAX_PATH or name.startswith(b"/") or b"\0" in name:
+            raise ProtocolError("the guest sent a file name that is out of bounds.")
+        names.append(os.fsdecode(name))
+    return tuple(names)

@@ -1,0 +1,273 @@
+"""A command in a box, from its request to its end. One descriptor says when something is to be done; step() does it."""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import time
+from collections.abc import Callable
+
+from ringfence.errors import HostError, ProtocolError, SandboxLostError
+from ringfence.guest import wire
+from ringfence.outcome import CapHit, Outcome, Output, Usage
+from ringfence.policy.config import SandboxLimits
+from ringfence.process import classify, messages
+from ringfence.process.box import GRACE_NS, Box
+from ringfence.process.output import Stream
+from ringfence.process.wait import Readable, Waits
+
+LATE_SECONDS = 5.0
+"""Past deadline and grace: when even the zygote has not ended the box, the call still ends."""
+READS_A_TURN = 16
+PIPE_BYTES = 65536  # what a fresh pipe holds, pipe(7)
+
+
+class Run:
+    """One command. Use: start(), then drive finish(); abort() ends it early, in any state."""
+
+    def __init__(self, box: Box, limits: SandboxLimits, wall: float | None, keep: int | None = None) -> None:
+        self.box, self.limits, self.wall = box, limits, wall
+        self.keep = limits.output_bytes if keep is None else keep
+        self.pid = 0
+        self.streams: tuple[Stream, ...] = ()
+        self.on_chunk: tuple[Callable[[bytes], None] | None, ...] = (None, None)
+        self.ended: messages.Ended | messages.Failed | None = None
+        self.gone = False  # the channel closed without a word
+        self._stdin = -1
+        self._unsent = memoryview(b"")
+        self._poll: select.epoll | None = None
+        self._channel: _socket.socket | None = None
+        self._deadline_ns = 0
+
+    def start(self, request: dict[str, object], data: bytes | None, *, drained: bool = True) -> tuple[int, int, int]:
+        """Send the request with fresh pipes. With drained the output is collected here; without, the ends are returned.
+
+        Returns the outside ends of stdin, stdout, stderr (-1 where this object holds them or there is none).
+        """
+        opened: list[int] = []
+        given: list[int] = []
+        try:
+            ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+            self._channel = ours
+            ours.setblocking(False)
+            opened.append(theirs.detach())
+            stdin = data is not None or not drained
+            if stdin:
+                theirs_in, self._stdin = os.pipe()
+                opened.append(theirs_in)
+            for _ in range(2):
+                mine, other = os.pipe()
+                given.append(mine)
+                opened.append(other)
+            self._poll = select.epoll()
+            self._send({**request, "stdin": int(stdin), "announce": int(not drained)}, opened)
+        except OSError as error:
+            self.release()
+            for descriptor in given:
+                os.close(descriptor)
+            raise HostError(f"no pipe for a command: {error.strerror}.", errno=error.errno or 0) from None
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+        self._poll.register(ours.fileno(), select.EPOLLIN)
+        if not drained:
+            stdin_end, self._stdin = self._stdin, -1
+            return stdin_end, given[0], given[1]
+        self.streams = (Stream(given[0], self.keep), Stream(given[1], self.keep))
+        for stream in self.streams:
+            self._poll.register(stream.descriptor, select.EPOLLIN)
+        self._feed_first(data)
+        return -1, -1, -1
+
+    def _send(self, request: dict[str, object], descriptors: list[int]) -> None:
+        if self.wall is not None:
+            self._deadline_ns = time.monotonic_ns() + int(self.wall * 1e9)
+            self.box.arm(self, self._deadline_ns)
+        try:
+            self.box.send({**request, "deadline": self._deadline_ns}, descriptors)
+        except SandboxLostError:
+            self.release()
+            raise
+
+    # Input
+
+    def _feed_first(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        os.set_blocking(self._stdin, False)
+        self._unsent = memoryview(data)
+        self._feed()
+        if self._stdin >= 0:
+            assert self._poll is not None
+            self._poll.register(self._stdin, select.EPOLLOUT)
+
+    def _feed(self) -> None:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._stdin, self._unsent[:PIPE_BYTES]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            pass  # the command does not read its input; that is its affair
+        os.close(self._stdin)
+        self._stdin = -1
+
+    # The engine
+
+    def finish(self) -> Waits[None]:
+        """Until the command has ended and what it wrote is read, or the box is lost."""
+        assert self._poll is not None
+        until = (self._deadline_ns + GRACE_NS) / 1e9 + LATE_SECONDS if self._deadline_ns else None
+        while not self.ended and not self.gone:
+            if not (yield Readable(self._poll.fileno(), until)):
+                self.box.kill()
+                self.gone = True
+            self.step()
+        self._drain_rest()
+        if self.gone and not self.ended:
+            yield from self.box.cause_of_death(2.0)
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when step() has something to do."""
+        assert self._poll is not None
+        return self._poll.fileno()
+
+    def step(self) -> None:
+        """Do what can be done without waiting."""
+        assert self._poll is not None and self._channel is not None
+        for descriptor, _ in self._poll.poll(0):
+            if descriptor == self._channel.fileno():
+                self._hear()
+            elif descriptor == self._stdin:
+                self._feed()
+            else:
+                self._read(descriptor, READS_A_TURN)
+
+    def _hear(self) -> None:
+        assert self._channel is not None
+        try:
+            packet, _ = wire.receive(self._channel, 0)
+        except BlockingIOError:
+            return
+        except (OSError, wire.WireError):
+            packet = b""
+        if not packet:
+            self.gone = True
+            return
+        try:
+            message = messages.parse(packet)
+        except ProtocolError:
+            self.box.kill()
+            raise
+        if isinstance(message, messages.Started):
+            self.pid = message.pid
+        elif isinstance(message, (messages.Ended, messages.Failed)):
+            self.ended = message
+        else:
+            self.box.kill()
+            raise ProtocolError("the guest spoke out of turn.")
+
+    def _read(self, descriptor: int, times: int) -> None:
+        assert self._poll is not None
+        for at, stream in enumerate(self.streams):
+            if stream.descriptor != descriptor:
+                continue
+            on_chunk = self.on_chunk[at]
+            for _ in range(times):
+                if not stream.read():
+                    break
+                if on_chunk:
+                    on_chunk(stream.fresh)
+            if stream.ended:
+                self._poll.unregister(descriptor)
+
+    def _drain_rest(self) -> None:
+        """What the command wrote before it ended is in the pipes; a process it left behind does not hold the call."""
+        left: list[int] = []
+        for stream in self.streams:
+            if not stream.ended:
+                # Bounded by what a widened pipe holds: a background writer must not keep us here.
+                self._read(stream.descriptor, READS_A_TURN)
+            if not stream.ended:
+                left.append(stream.descriptor)
+        if left and not self.gone:
+            try:
+                self.box.send({"op": "discard"}, left)  # its reader must stay, or what still writes gets SIGPIPE
+            except SandboxLostError:
+                pass  # nothing is left to write
+
+    # Results
+
+    def outcome(self) -> Outcome:
+        """How it ended. Raises SandboxLostError, with the output so far, when nobody knows."""
+        if isinstance(self.ended, messages.Ended):
+            return classify.of_ended(self.ended, self.limits, self.wall)
+        if isinstance(self.ended, messages.Failed):
+            if self.ended.stage != "guest" or self.ended.cause == "deadline":
+                return classify.of_failed(self.ended, self.wall)
+            number = self.ended.errno
+            raise HostError(f"the box could not start the command: {os.strerror(number)}.", errno=number)
+        if self.box.killed_by_deadline and self.wall is not None:
+            return CapHit("wall", self.wall, None, "zygote: the whole box was ended")
+        out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
+        raise SandboxLostError(f"the box was lost: {self.box.lost or 'it does not answer'}.", stdout=out, stderr=err)
+
+    def usage(self) -> Usage:
+        sizes = [stream.total for stream in self.streams] or [0, 0]
+        if isinstance(self.ended, messages.Ended):
+            return Usage(self.ended.took, self.ended.user, self.ended.system, *sizes)
+        return Usage(stdout_bytes=sizes[0], stderr_bytes=sizes[1])
+
+    def output(self) -> tuple[Output, Output]:
+        if not self.streams:
+            return Output(), Output()
+        return self.streams[0].output(), self.streams[1].output()
+
+    def created(self) -> tuple[str, ...] | None:
+        return self.ended.created if isinstance(self.ended, messages.Ended) else None
+
+    # Ends
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the first process; one that has ended is no error."""
+        self._tell({"op": "signal", "number": number})
+
+    def _tell(self, message: dict[str, object]) -> None:
+        if self._channel is not None and not self.ended and not self.gone:
+            try:
+                wire.send(self._channel, message)
+            except OSError:
+                pass  # it has ended; its message is on the way
+
+    def abort(self, within: float = 3.0) -> Waits[None]:
+        """End the whole tree and wait until it is gone; when the guest cannot do that in time, end the box."""
+        if self._channel is None or self._poll is None:
+            return
+        self._tell({"op": "kill"})
+        until = time.monotonic() + within
+        while not self.ended and not self.gone:
+            if not (yield Readable(self._poll.fileno(), until)):
+                self.box.kill()
+                yield from self.box.cause_of_death(within)
+                return
+            self.step()
+
+    def release(self) -> None:
+        """Close every descriptor of this run. Safe to call again."""
+        if self.wall is not None:
+            self.box.disarm(self)
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._poll is not None:
+            self._poll.close()
+            self._poll = None
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+        for stream in self.streams:
+            if stream.descriptor >= 0:
+                os.close(stream.descriptor)
+                stream.descriptor = -1

@@ -1,0 +1,177 @@
+"""Sandbox: one box, for as long as its `async with` block. The place where policy, world and process are wired together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from anyio import CancelScope
+from anyio.lowlevel import RunVar
+
+from ringfence import errors
+from ringfence.outcome import Enforcement, Result
+from ringfence.policy.config import SandboxConfig
+from ringfence.process import asking
+from ringfence.process.asynchronous import awaiting
+from ringfence.process.streams import Process
+from ringfence.process.wait import Waits
+from ringfence.world.local import LocalWorld, open_world
+
+T = TypeVar("T")
+_loop: RunVar[object] = RunVar("ringfence")
+
+
+def _this_loop() -> object:
+    """A value that is the same within one run of an event loop and differs between two."""
+    try:
+        return _loop.get()
+    except LookupError:
+        token = object()
+        _loop.set(token)
+        return token
+
+
+class Sandbox:
+    """One box. Opened by `async with`; everything in it ends with the block, whatever way the block is left.
+
+        async with Sandbox(SandboxConfig(workspace=".")) as box:
+            result = await box.run(["pytest", "-q"], timeout=60)
+
+    Methods may be used from several tasks of one event loop at once. Raises TierUnavailableError, ConfigError or
+    WorkspaceError on entering, before anything ran. Not promised: that a box outlives its process, or is used by two loops.
+    """
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        self.config = config if config is not None else SandboxConfig()
+        if not isinstance(self.config, SandboxConfig):
+            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
+        self._world: LocalWorld | None = None
+        self._opened_in: object = None
+
+    async def __aenter__(self) -> Sandbox:
+        if self._world is not None:
+            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
+        self._opened_in = _this_loop()
+        self._world = await awaiting(open_world(self.config))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.cleanup()
+
+    async def cleanup(self) -> None:
+        """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
+        if self._world is not None:
+            with CancelScope(shield=True):
+                await awaiting(self._world.close())
+
+    def _open(self) -> LocalWorld:
+        if self._world is None:
+            raise errors.SandboxClosedError("the box is not open.")
+        self._world.must_be_open()
+        if self._opened_in is not _this_loop():
+            raise errors.WrongLoopError("the box was opened in another event loop.")
+        return self._world
+
+    @property
+    def workdir(self) -> str:
+        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
+        return self._open().workdir
+
+    @property
+    def backend(self) -> str:
+        """The mechanism that holds this box."""
+        return self._open().prepared.backend
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What holds every run of this box, dimension by dimension."""
+        return self._open().prepared.enforcement
+
+    async def run(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        input: str | bytes | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Result:
+        """Run one program with arguments; returns how it ended, with its output.
+
+        input: what it reads (nothing by default). cwd: a folder of the box, relative to the workspace. env: variables added
+        for this call. timeout: seconds; shortens limits.wall_seconds, never lengthens it. check: raise_for_status().
+        on_stdout, on_stderr: called with each piece of output as it comes. A program that leaves processes behind does
+        not hold the call; they live on until the box ends, or until the deadline of the call that started them.
+
+        Raises ArgumentError, OutsideError, SandboxClosedError before anything runs, SandboxLostError if the box dies.
+        """
+        command = asking.argv(argv, input, cwd, env, timeout)
+        result = await awaiting(self._open().run(command, (on_stdout, on_stderr)))
+        return result.raise_for_status() if check else result
+
+    async def execute_command(
+        self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None
+    ) -> Result:
+        """Run one shell line, by bash where the box has it, else by sh. As run() otherwise."""
+        return await awaiting(self._open().run(asking.shell_line(command, stdin, timeout)))
+
+    async def execute(self, code: str, language: str = "python", *, timeout: float | None = None) -> Result:
+        """Run the text of a program in a fresh interpreter; language is python, bash or node, where the box has it.
+
+        Python programs find the packages of the workspace's virtual environment, or of the caller's interpreter, and those
+        of config.preload already imported. Not promised: a fresh hash seed for each program of one box.
+        """
+        return await awaiting(self._open().run(asking.program(code, language, timeout)))
+
+    async def spawn(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Process:
+        """Start one program and return at once, with its streams. limits.wall_seconds bounds it like every run.
+
+        Raises CommandNotFoundError or CommandNotStartedError when exec did not happen.
+        """
+        return await Process.start(self._open(), asking.argv(argv, None, cwd, env, timeout))
+
+    async def read_file(self, path: str | os.PathLike[str]) -> str:
+        """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""
+        return (await awaiting(self._open().read(os.fspath(path)))).decode("utf-8", "replace")
+
+    async def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
+        """Write a whole file, and the folders above it; returns its absolute path."""
+        data = asking.as_bytes(content, "content")
+        return await awaiting(self._open().write(os.fspath(path), data or b""))
+
+    async def list_files(self) -> list[str]:
+        """Every file and link below the workspace, relative to it, sorted; links are named and never followed."""
+        return await awaiting(self._open().list_files())
+
+    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
+        """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""
+        return self._open().resolve_path(path, write=write)
+
+
+async def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    config: SandboxConfig | None = None,
+    input: str | bytes | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    check: bool = False,
+) -> Result:
+    """One box for one run: made, used and ended. The arguments are those of Sandbox.run."""
+    async with Sandbox(config) as box:
+        return await box.run(argv, input=input, cwd=cwd, env=env, timeout=timeout, check=check)

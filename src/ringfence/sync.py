@@ -1,0 +1,219 @@
+"""The surface of ringfence without await: safe from any thread, and inside a running event loop (which it blocks).
+
+    from ringfence.sync import Sandbox
+
+    with Sandbox() as box:
+        box.run(["true"]).raise_for_status()
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import IO
+
+from ringfence import errors
+from ringfence.outcome import Enforcement, Exited, NotStarted, Result, Signaled
+from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.process import asking
+from ringfence.process.command import Command
+from ringfence.process.run import Run
+from ringfence.process.wait import Readable, Waits, blocking
+from ringfence.world.local import LocalWorld, open_world
+
+__all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
+
+
+class Sandbox:
+    """One box, for as long as its `with` block. Methods mean what those of ringfence.Sandbox mean, and block."""
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        self.config = config if config is not None else SandboxConfig()
+        if not isinstance(self.config, SandboxConfig):
+            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
+        self._world: LocalWorld | None = None
+
+    def __enter__(self) -> Sandbox:
+        if self._world is not None:
+            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
+        self._world = blocking(open_world(self.config))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cleanup()
+
+    def cleanup(self) -> None:
+        """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
+        if self._world is not None:
+            blocking(self._world.close())
+
+    def _open(self) -> LocalWorld:
+        if self._world is None:
+            raise errors.SandboxClosedError("the box is not open.")
+        self._world.must_be_open()
+        return self._world
+
+    @property
+    def workdir(self) -> str:
+        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
+        return self._open().workdir
+
+    @property
+    def backend(self) -> str:
+        """The mechanism that holds this box."""
+        return self._open().prepared.backend
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What holds every run of this box, dimension by dimension."""
+        return self._open().prepared.enforcement
+
+    def run(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        input: str | bytes | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Result:
+        """Run one program with arguments; see ringfence.Sandbox.run."""
+        command = asking.argv(argv, input, cwd, env, timeout)
+        result = blocking(self._open().run(command, (on_stdout, on_stderr)))
+        return result.raise_for_status() if check else result
+
+    def execute_command(self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None) -> Result:
+        """Run one shell line; see ringfence.Sandbox.execute_command."""
+        return blocking(self._open().run(asking.shell_line(command, stdin, timeout)))
+
+    def execute(self, code: str, language: str = "python", *, timeout: float | None = None) -> Result:
+        """Run the text of a program; see ringfence.Sandbox.execute."""
+        return blocking(self._open().run(asking.program(code, language, timeout)))
+
+    def spawn(
+        self,
+        argv: Sequence[str | os.PathLike[str]],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Process:
+        """Start one program and return at once, with its streams; see ringfence.Sandbox.spawn."""
+        return Process(self._open(), asking.argv(argv, None, cwd, env, timeout))
+
+    def read_file(self, path: str | os.PathLike[str]) -> str:
+        """The text of a regular file; see ringfence.Sandbox.read_file."""
+        return blocking(self._open().read(os.fspath(path))).decode("utf-8", "replace")
+
+    def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
+        """Write a whole file; see ringfence.Sandbox.write_file."""
+        data = asking.as_bytes(content, "content")
+        return blocking(self._open().write(os.fspath(path), data or b""))
+
+    def list_files(self) -> list[str]:
+        """Every file and link below the workspace; see ringfence.Sandbox.list_files."""
+        return blocking(self._open().list_files())
+
+    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
+        """The absolute path of a file of the box; see ringfence.Sandbox.resolve_path."""
+        return self._open().resolve_path(path, write=write)
+
+
+class Process:
+    """A command that runs while the caller does other things. stdin, stdout and stderr are unbuffered byte files."""
+
+    def __init__(self, world: LocalWorld, command: Command) -> None:
+        ends: list[int] = []
+        self._world, self._command = world, command
+        self._result: Result | None = None
+        self._run: Run = world.begin(command, drained=False, ends=ends)
+        self.stdin: IO[bytes] = open(ends[0], "wb", buffering=0)
+        self.stdout: IO[bytes] = open(ends[1], "rb", buffering=0)
+        self.stderr: IO[bytes] = open(ends[2], "rb", buffering=0)
+        try:
+            blocking(self._until_started())
+            if self._run.ended or self._run.gone:
+                result = self.wait()
+                if isinstance(result.outcome, NotStarted):
+                    raise errors.for_result(result)
+        except BaseException:
+            self.close()
+            raise
+
+    def _until_started(self) -> Waits[None]:
+        while not (self._run.pid or self._run.ended or self._run.gone):
+            yield Readable(self._run.descriptor)
+            self._run.step()
+
+    @property
+    def pid(self) -> int:
+        """The process id inside the box."""
+        return self._run.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As subprocess has it: None while it runs, the exit code, or minus the signal."""
+        if self._result is None:
+            return None
+        match self._result.outcome:
+            case Exited(code=code):
+                return code
+            case Signaled(signal=number):
+                return -number
+        return -signal.SIGKILL
+
+    def wait(self) -> Result:
+        """Wait for its end. The result has no output: that is on the streams. Raises SandboxLostError if the box died."""
+        if self._result is None:
+            blocking(self._run.finish())
+            self._result = self._world.result(self._run, self._command)
+            self._run.release()
+        return self._result
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to its first process; after its end this does nothing."""
+        self._run.signal(signal.Signals(number))
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill its first process. close() ends the whole tree."""
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End its whole tree if it still runs, and close its streams."""
+        blocking(self._run.abort())
+        self._run.release()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            stream.close()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    config: SandboxConfig | None = None,
+    input: str | bytes | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    check: bool = False,
+) -> Result:
+    """One box for one run: made, used and ended. The arguments are those of Sandbox.run."""
+    with Sandbox(config) as box:
+        return box.run(argv, input=input, cwd=cwd, env=env, timeout=timeout, check=check)

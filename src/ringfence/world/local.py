@@ -1,0 +1,221 @@
+"""A box of this host: made by a local confinement, driven by whoever waits. Every method that waits is a Waits routine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from ringfence import errors
+from ringfence.confine import host, namespaces
+from ringfence.confine import process as floor
+from ringfence.confine.plan import Prepared
+from ringfence.guest import wire
+from ringfence.outcome import Exited, Result
+from ringfence.policy.config import BUILT_TIERS, SandboxConfig
+from ringfence.policy.resolve import ResolvedPolicy, resolve
+from ringfence.process import box as boxes
+from ringfence.process.command import Command, checked_text
+from ringfence.process.run import Run
+from ringfence.process.wait import Interrupted, Waits
+
+MAX_READ = 32 << 20
+"""Bytes that read_file returns at most."""
+MAX_LISTING = 64 << 20
+FILE_SECONDS = 30.0
+"""How long one file operation may take: a network file system can hang."""
+REFUSED = 3  # guest/files.py: the exit status of an operation that was refused
+
+Callback = Callable[[bytes], None]
+
+
+class LocalWorld:
+    """One live box and its policy."""
+
+    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box) -> None:
+        self.policy, self.prepared, self.box = policy, prepared, box
+        self.closed = False
+
+    @property
+    def workdir(self) -> str:
+        return self.prepared.plan.workdir
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Folders that a command may be started in."""
+        named = (*self.policy.read_only, *self.policy.writable)
+        environment = self.prepared.plan.environment
+        return (self.workdir, *(folder.path for folder in named), environment["HOME"], environment["TMPDIR"])
+
+    # Commands
+
+    def run(self, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)) -> Waits[Result]:
+        """Run one command to its end. Raises SandboxLostError when the box dies under it."""
+        run = self.begin(command)
+        run.on_chunk = callbacks
+        try:
+            yield from run.finish()
+            return self.result(run, command)
+        except Interrupted:
+            yield from run.abort()
+            raise
+        except errors.RingfenceError:
+            raise
+        except BaseException:  # a callback raised: nothing may go on running for a call that has failed
+            yield from run.abort()
+            raise
+        finally:
+            run.release()
+
+    def begin(self, command: Command, *, drained: bool = True, ends: list[int] | None = None) -> Run:
+        """Start one command; ends receives the outside ends of its pipes where they are not drained here."""
+        self.must_be_open()
+        limits = self.policy.limits
+        bounds = [bound for bound in (command.timeout, limits.wall_seconds) if bound is not None]
+        run = Run(self.box, limits, min(bounds, default=None))
+        request = {
+            **command.request,
+            "cwd": self.folder_for(command.cwd),
+            "env": {**command.environment},
+        }
+        pipes = run.start(request, command.data, drained=drained)
+        if ends is not None:
+            ends.extend(pipes)
+        return run
+
+    def result(self, run: Run, command: Command) -> Result:
+        outcome = run.outcome()
+        output, error_output = run.output()
+        return Result(
+            command.shown, outcome, output, error_output, run.usage(), self.prepared.enforcement,
+            self.prepared.backend, self.policy.hash, run.created(), (), self.prepared.notes,
+        )  # fmt: skip
+
+    def must_be_open(self) -> None:
+        if self.closed:
+            raise errors.SandboxClosedError("the box is closed.")
+
+    # Files: done inside the box, by a fork of its guest
+
+    def read(self, path: str, most: int = MAX_READ) -> Waits[bytes]:
+        target = self.resolve_path(path)
+        return (yield from self._files("read", target, {"most": most}, None, most + 1))
+
+    def write(self, path: str, content: bytes) -> Waits[str]:
+        target = self.resolve_path(path, write=True)
+        yield from self._files("write", target, {}, content, 4096)
+        return target
+
+    def list_files(self) -> Waits[list[str]]:
+        listing = yield from self._files("list", self.workdir, {}, None, MAX_LISTING)
+        return sorted(os.fsdecode(name) for name in listing.split(b"\0") if name)
+
+    def _files(self, do: str, path: str, more: Mapping[str, object], data: bytes | None, keep: int) -> Waits[bytes]:
+        self.must_be_open()
+        run = Run(self.box, self.policy.limits, FILE_SECONDS, keep=2 * keep)
+        request = {"op": "files", "do": do, "path": path, "cwd": "/", "env": {}, **more}
+        try:
+            run.start(request, b"" if data is None and do == "write" else data)
+            yield from run.finish()
+            outcome = run.outcome()
+            output, refusal = run.output()
+        except Interrupted:
+            yield from run.abort()
+            raise
+        finally:
+            run.release()
+        if outcome == Exited(0):
+            return output.data
+        if outcome == Exited(REFUSED):
+            raise _refusal(refusal.data, path)
+        raise errors.FileRefusedError(f"{path!r} could not be worked on: {outcome}.")
+
+    # Paths
+
+    def folder_for(self, cwd: str | None) -> str:
+        """Where a command starts: inside the workspace or another folder of the box. Never widens anything."""
+        if cwd is None:
+            return self.workdir
+        path = os.path.normpath(os.path.join(self.workdir, checked_text(os.fspath(cwd), "cwd")))
+        if not any(_inside(path, root) for root in self.roots):
+            raise errors.OutsideError(
+                f"the working directory {os.fspath(cwd)!r} lies outside the box's folders.",
+                hint="Start in the workspace, the home or the temp folder of the box.",
+            )
+        return path
+
+    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
+        """The absolute path of a file of the box. Raises OutsideError where it may not be read, or with write not written."""
+        given = checked_text(os.fspath(path), "path")
+        plain = os.path.normpath(os.path.join(self.workdir, given))
+        readable = [folder.path for folder in self.policy.read_only]
+        writable = [folder.path for folder in self.policy.writable]
+        environment = self.prepared.plan.environment
+        writable += [environment["HOME"], environment["TMPDIR"]]
+        (readable if write and self.policy.mode == "read-only" else writable).append(self.workdir)
+        if write and self.policy.mode == "read-only":
+            readable = []
+        allowed = writable if write else [*readable, *writable, self.workdir]
+        # A link of the host's workspace is followed here too, so that the answer is safe to open outside.
+        real = os.path.realpath(plain) if self.policy.workspace and _inside(plain, self.workdir) else plain
+        for candidate in (plain, real):
+            if not any(_inside(candidate, root) for root in allowed):
+                verb = "written" if write else "read"
+                raise errors.OutsideError(f"{given!r} lies outside what may be {verb} in the box.")
+        return plain
+
+    def close(self) -> Waits[None]:
+        """End everything in the box and give back what it had. Safe to call again."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            yield from self.box.close()
+        finally:
+            self.prepared.release()
+
+
+def _inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _refusal(said: bytes, path: str) -> errors.PathError:
+    """The error for a file operation that was refused; what the box says of it is checked like all it says."""
+    try:
+        fields = wire.decode(said)
+    except wire.WireError:
+        fields = {}
+    number = fields.get("errno") if isinstance(fields, dict) else None
+    what = fields.get("what") if isinstance(fields, dict) else None
+    if what == b"not-regular":
+        return errors.NotAFileError(f"{path!r} is not a regular file.")
+    if not isinstance(number, int) or not 0 < number < 4096:
+        return errors.FileRefusedError(f"{path!r} could not be worked on.")
+    reason = os.strerror(number)
+    match number:
+        case 2 | 20:  # ENOENT, ENOTDIR
+            return errors.PathNotFoundError(f"{path!r} is not there: {reason}.")
+        case 21 | 6:  # EISDIR, ENXIO: a folder, or a FIFO or socket that nobody holds open
+            return errors.NotAFileError(f"{path!r} is not a regular file: {reason}.")
+        case 27 | 7:  # EFBIG, E2BIG
+            return errors.FileTooLargeError(f"{path!r} is larger than one call returns.")
+    return errors.FileRefusedError(f"{path!r} was refused: {reason}.", errno=number)
+
+
+def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
+    """Make the box that config asks for. Raises TierUnavailableError, ConfigError or WorkspaceError; then nothing is left."""
+    if config.tier not in BUILT_TIERS:
+        raise errors.TierUnavailableError(
+            f"tier {config.tier!r} is known but not built in this version.",
+            hint=f"Built are {', '.join(BUILT_TIERS)}; nothing runs with less than what was asked for.",
+        )
+    policy = resolve(config, home=os.path.expanduser("~"))
+    if config.tier == "process":
+        prepared = floor.prepare(policy)
+    else:
+        prepared = namespaces.prepare(policy, boxes.make_userns)
+    try:
+        box = yield from boxes.make(prepared.plan, list(prepared.trees), host.why_no_namespaces)
+    except BaseException:
+        prepared.release()
+        raise
+    return LocalWorld(policy, prepared, box)
