@@ -11,7 +11,8 @@ from pathlib import Path
 from project import TESTS, Project, counts, fetch, run_outside
 from refusals import Attempt, attempts
 
-from ringfence import RingfenceError, Sandbox, SandboxConfig
+from ringfence import Sandbox, SandboxConfig
+from ringfence.errors import RingfenceError
 
 KINDS = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 SHOWN = 2000

@@ -88,7 +88,7 @@ EXPECTED: dict[str, Callable[[Arguments], int]] = {
     "prctl": lambda a: prctl(int32(a[0]), a[1]),
     "personality": lambda a: ALLOW if int32(a[0]) in (0, 8, 0x20000, 0x20008, 0x40000, 0x40008, 0xFFFFFFFF) else EPERM,
     "seccomp": lambda a: EPERM if int32(a[0]) == 1 and a[1] & 8 else ALLOW,
-    "prlimit64": lambda a: ALLOW if int32(a[0]) == 0 or a[2] == 0 else EPERM,
+    "prlimit64": lambda a: ALLOW if int32(a[0]) != 1 or a[2] == 0 else EPERM,
     "sched_setparam": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
     "sched_setscheduler": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,
     "sched_setaffinity": lambda a: EPERM if int32(a[0]) == 1 else ALLOW,

@@ -149,7 +149,8 @@ def _own(forbidden: Node) -> Node:
 
 
 def _prlimit(forbidden: Node) -> Node:
-    return one_of(0, [0], ALLOWED, zero(2, ALLOWED, forbidden))
+    # The guest makes limits of what it starts hard by this call, so only its own number is closed to a new limit.
+    return one_of(0, [1], zero(2, ALLOWED, forbidden), ALLOWED)
 
 
 RULES = (
@@ -180,7 +181,7 @@ RULES = (
         lambda forbidden: one_of(0, PERSONALITIES, ALLOWED, forbidden),
     ),
     Rule(("seccomp",), "not with SECCOMP_FILTER_FLAG_NEW_LISTENER", _seccomp),
-    Rule(("prlimit64",), "new limits only for the caller (process 0)", _prlimit),
+    Rule(("prlimit64",), "no new limits for process 1", _prlimit),
     Rule(
         ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"),
         "not for process 1",
