@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import assert_type
 
-import ringfence.sync
-
 import ringfence
-from ringfence import Enforcement, Outcome, Process, Result, Sandbox, SandboxConfig, SandboxLimits, Usage
+import ringfence.sync
+from ringfence import Enforcement, Outcome, Process, Result, Sandbox, SandboxConfig, SandboxLimits
+from ringfence.outcome import Reason, Usage
 
 
 async def running() -> None:
@@ -45,7 +45,7 @@ def results(result: Result) -> None:
             assert_type(kind, str)
             assert_type(limit, float)
         case ringfence.NotStarted(reason=reason):
-            assert_type(reason, ringfence.Reason)
+            assert_type(reason, Reason)
         case ringfence.Cancelled():
             pass
 
@@ -58,6 +58,6 @@ def without_await() -> None:
 
 
 def mistakes() -> None:
-    SandboxConfig(".")  # type: ignore[misc]  # every setting is named
+    SandboxConfig(".")  # type: ignore[call-arg]  # every setting is named
     SandboxConfig(colour="red")  # type: ignore[call-arg]
     SandboxLimits(wall_seconds="5")  # type: ignore[arg-type]
