@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 
@@ -29,6 +30,10 @@ SCRATCH_BYTES = 2 << 30
 """Bound of the private folders together (home, temp, shm); kept in memory, so it is taken only as it is filled."""
 FULL = Enforced(Level.FULL, NAME)
 
+TOOLS_SECONDS = 2.0
+"""A folder of tools that appears on PATH is in every box made this much later; most programs make boxes in bursts."""
+
+_last_tools: list[tuple[object, float, Toolchains]] = []
 _idmaps: dict[tuple[int, tuple[int, int]], int] = {}
 
 
@@ -94,10 +99,15 @@ def _runner() -> bytes:
 
 
 def _tools(policy: ResolvedPolicy) -> Toolchains:
+    """What the caller's PATH needs; looked at again when the answer is older than TOOLS_SECONDS or the question differs."""
     writable = [folder.path for folder in policy.writable]
     if policy.workspace:
         writable.append(policy.workspace.path)
-    return discover(
+    question = (policy.python, tuple(writable), tuple(os.environ.items()))
+    now = time.monotonic()
+    if _last_tools and _last_tools[-1][0] == question and now - _last_tools[-1][1] < TOOLS_SECONDS:
+        return _last_tools[-1][2]
+    tools = discover(
         path=os.environ.get("PATH", os.defpath),
         home=os.path.expanduser("~"),
         interpreter=policy.python or sys.executable,
@@ -105,6 +115,8 @@ def _tools(policy: ResolvedPolicy) -> Toolchains:
         base_prefix="" if policy.python else sys.base_prefix,
         environment=os.environ,
     )
+    _last_tools[:] = [(question, now, tools)]
+    return tools
 
 
 def _privileged_trees(

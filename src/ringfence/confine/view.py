@@ -16,11 +16,10 @@ RUNNER = "/.ringfence/template.py"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 ETC = (
-    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf",
-    "host.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d",
-    "locale.alias", "locale.conf", "localtime", "login.defs", "magic", "mime.types", "nsswitch.conf", "os-release",
-    "pki", "profile", "profile.d", "protocols", "python3", "redhat-release", "services", "shells", "ssl", "terminfo",
-    "timezone", "xattr.conf", "crypto-policies", "maven", "perl", "alpine-release", "rpc", "ethertypes", "gss",
+    "alternatives", "bash.bashrc", "crypto-policies", "debian_version", "alpine-release", "redhat-release", "fonts",
+    "host.conf", "java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "maven", "mime.types", "nsswitch.conf", "os-release",
+    "perl", "pki", "profile", "profile.d", "protocols", "python3", "services", "ssl", "terminfo", "timezone",
 )  # fmt: skip
 """What of /etc programs read in order to run: names, locales, certificates, the linker's cache. Settings that can hold a
 credential (those of package clients, of git, of proxies) are not among them."""

@@ -18,6 +18,7 @@ from ringfence.guest.programs import Programs
 
 MAX_RUN_DESCRIPTORS = 6
 DISCARD_BYTES = 1 << 18
+NUDGE_NS = 50_000_000
 PATIENCE = 0.2
 """Seconds that the template has to report a program that was killed."""
 
@@ -66,7 +67,10 @@ class Guest:
     def serve(self) -> None:
         """Until the outside closes the control socket."""
         while True:
-            for descriptor, _ in self.poll.poll(self._patience()):
+            events = self.poll.poll(self._patience())
+            if not events and self.programs.waiting:
+                self.programs.nudge()
+            for descriptor, _ in events:
                 if descriptor == self.children:
                     os.read(self.children, 128 * 32)
                     self.reap()
@@ -85,6 +89,8 @@ class Guest:
 
     def _patience(self) -> float:
         deadlines = [run.deadline for run in self.by_channel.values() if run.deadline]
+        if self.programs.waiting:
+            deadlines.append(time.monotonic_ns() + NUDGE_NS)
         return max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else -1
 
     # Requests

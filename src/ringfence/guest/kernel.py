@@ -11,6 +11,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _raw = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL: the child of a raw clone has only the calling thread
 _libc.syscall.restype = ctypes.c_long
 _raw.syscall.restype = ctypes.c_long
+_libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 _OLDER = {"x86_64": (56, 155, 317), "aarch64": (220, 41, 277)}  # clone, pivot_root, seccomp
 OPEN_TREE, MOVE_MOUNT, CLOSE_RANGE, OPENAT2, MOUNT_SETATTR = 428, 429, 436, 437, 442
@@ -37,6 +38,7 @@ O_PATH = 0x200000
 
 # linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_DROP = 1, 4, 15, 24
+LAST_OLD_CAPABILITY = 37  # CAP_AUDIT_READ, linux/capability.h: every kernel with these namespaces knows it
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
 SECCOMP_SET_MODE_FILTER = 1  # linux/seccomp.h
 SFD_NONBLOCK, SFD_CLOEXEC = 0x800, 0x80000  # sys/signalfd.h
@@ -84,8 +86,7 @@ def clone(flags: int) -> int:
 
 
 def prctl(option: int, argument: int = 0, second: int = 0) -> int:
-    zero = ctypes.c_ulong(0)
-    return _check(_libc.prctl(option, ctypes.c_ulong(argument), ctypes.c_ulong(second), zero, zero), f"prctl {option}")
+    return _check(_libc.prctl(option, argument, second, 0, 0), f"prctl {option}")
 
 
 def open_path(path: bytes, *, follow: bool) -> int:
@@ -130,15 +131,12 @@ def set_hostname(name: bytes) -> None:
 
 def drop_capabilities() -> None:
     """Empty every capability set, the bounding set included."""
-    for capability in range(64):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:
-            break  # EINVAL: past the last capability that this kernel knows
-    try:
-        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    except OSError:
-        pass  # a kernel without ambient capabilities has none to clear
+    capability = 0
+    while _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0:
+        capability += 1  # up to EINVAL: past the last capability that this kernel knows
+    if capability < LAST_OLD_CAPABILITY:
+        raise OSError(ctypes.get_errno(), f"the bounding set could not be emptied at capability {capability}")
+    _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # EINVAL: a kernel without them has none to clear
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
@@ -178,4 +176,4 @@ def hide_command_line(name: bytes) -> None:
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, name, min(len(name), end - start - 1))
     buffer = ctypes.create_string_buffer(name[:15])
-    _check(_libc.prctl(PR_SET_NAME, buffer, 0, 0, 0), "prctl name")
+    _check(_libc.prctl(PR_SET_NAME, ctypes.addressof(buffer), 0, 0, 0), "prctl name")

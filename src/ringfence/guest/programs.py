@@ -44,7 +44,6 @@ class Programs:
         if self.socket is None:
             self._start_template()
         assert self.socket is not None
-        os.kill(self.pid, signal.SIGCONT)  # a program of the same uid can have stopped it
         carrier = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
             limits = [b"%d" % self.guest.limits.get(name, -1) for name in (b"cpu", b"open_files", b"file_size")]
@@ -98,6 +97,10 @@ class Programs:
             elif fields[0] == b"E" and len(numbers) == 4 and numbers[0] in self.guest.by_pid:
                 pid, status, user, system = numbers
                 self.guest.ended(self.guest.by_pid[pid], status, user / 1e6, system / 1e6)
+
+    def nudge(self) -> None:
+        """Nothing was heard of a program for a while: another one, of the same uid, can have stopped the template."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def settle(self, run: "Run", seconds: float) -> None:
         """Give the template a moment to report the end of a run that was killed; past it the template ends as well."""

@@ -7,11 +7,15 @@ Runs inside the box under whichever interpreter the workspace has (3.8 or newer)
 never reads a request: the child does, after it has let go of the socket.
 """
 
+import atexit
+import gc
 import os
 import sys
 
 import _signal
 import _socket
+import resource
+from _frozen_importlib_external import SourceFileLoader  # what importlib.machinery names, without its import
 
 REQUESTS = 3
 
@@ -33,6 +37,7 @@ def serve():  # type: ignore[no-untyped-def]
             requests.send(b"E %d %d %d %d" % ((pid, status) + times))
 
     _signal.signal(_signal.SIGCHLD, reap)
+    gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent
     while True:
         data, ancillary, _, _ = requests.recvmsg(16, _socket.CMSG_SPACE(16), _socket.MSG_CMSG_CLOEXEC)
         if not data:
@@ -53,8 +58,6 @@ def serve():  # type: ignore[no-untyped-def]
 
 def prepare(descriptors):  # type: ignore[no-untyped-def]
     """Take on the request that the first descriptor holds; the path of the program."""
-    import resource
-
     os.setsid()
     carrier = descriptors[0]
     path, cwd, cpu, files, size, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
@@ -80,8 +83,6 @@ def run(path):  # type: ignore[no-untyped-def]
     sys.argv[:] = [path]
     sys.path[0] = ""
     main = sys.modules["__main__"] = type(sys)("__main__")
-    from importlib.machinery import SourceFileLoader
-
     main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
     main.__dict__["__loader__"] = SourceFileLoader("__main__", path)
     status = 0
@@ -114,8 +115,6 @@ def exit_status(code):  # type: ignore[no-untyped-def]
 
 def leave(main, status):  # type: ignore[no-untyped-def]
     """The order of Py_FinalizeEx: threads, atexit, the names of __main__, the streams."""
-    import atexit
-
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()

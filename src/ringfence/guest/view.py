@@ -108,12 +108,17 @@ def _tree(step: list[object], tree: int) -> None:
 
 
 def _mount_point(target: bytes, tree: int) -> None:
-    if os.fstat(tree).st_mode & 0o170000 == 0o040000:
-        os.makedirs(target, exist_ok=True)
-        return
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    if not os.path.lexists(target):
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    folder = os.fstat(tree).st_mode & 0o170000 == 0o040000
+    try:
+        if folder:
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(target))
+        _mount_point(target, tree)
 
 
 def _private(step: list[object], tree: int) -> None:
