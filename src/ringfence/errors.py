@@ -84,7 +84,7 @@ class SandboxLostError(RingfenceError):
 
     def __init__(self, message: str, *, stdout: bytes = b"", stderr: bytes = b"", **fields: object) -> None:
         self.stdout, self.stderr = stdout, stderr
-        super().__init__(message, **fields)
+        super().__init__(message, hint=None, **fields)
 
 
 class ProtocolError(RingfenceError):
@@ -151,7 +151,7 @@ class FileRefusedError(PathError, OSError):
     hint = "Check the mode of the workspace and the free space."
 
     def __init__(self, message: str, *, errno: int = 0, **fields: object) -> None:
-        super().__init__(message, **fields)
+        super().__init__(message, hint=None, **fields)
         self.errno = errno
 
     __str__ = RingfenceError.__str__
@@ -166,7 +166,7 @@ class CommandError(RingfenceError):
 
     def __init__(self, message: str, result: Result, **fields: object) -> None:
         self.result = result
-        RingfenceError.__init__(self, message, **fields)
+        RingfenceError.__init__(self, message, hint=None, **fields)
 
 
 class CommandFailedError(CommandError, CalledProcessError):

@@ -15,6 +15,7 @@ from ringfence.outcome import Enforcement, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
+from ringfence.process.command import as_bytes
 from ringfence.process.streams import Process
 from ringfence.process.wait import Waits
 from ringfence.world.local import LocalWorld, open_world
@@ -150,7 +151,7 @@ class Sandbox:
 
     async def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file, and the folders above it; returns its absolute path."""
-        data = asking.as_bytes(content, "content")
+        data = as_bytes(content, "content")
         return await awaiting(self._open().write(os.fspath(path), data or b""))
 
     async def list_files(self) -> list[str]:

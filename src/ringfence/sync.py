@@ -18,7 +18,7 @@ from ringfence import errors
 from ringfence.outcome import Enforcement, Exited, NotStarted, Result, Signaled
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process import asking
-from ringfence.process.command import Command
+from ringfence.process.command import Command, as_bytes
 from ringfence.process.run import Run
 from ringfence.process.wait import Readable, Waits, blocking
 from ringfence.world.local import LocalWorld, open_world
@@ -114,7 +114,7 @@ class Sandbox:
 
     def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file; see ringfence.Sandbox.write_file."""
-        data = asking.as_bytes(content, "content")
+        data = as_bytes(content, "content")
         return blocking(self._open().write(os.fspath(path), data or b""))
 
     def list_files(self) -> list[str]:

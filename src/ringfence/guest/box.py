@@ -6,6 +6,10 @@ import signal
 
 from ringfence.guest import guest, kernel, view, wire
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 CHANNEL = 3
 MAX_TREES = 200
 """Descriptors of one packet: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
@@ -34,14 +38,12 @@ def start(channel: int, ready: int, *, confined: bool) -> None:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, plan)
         wire.send(socket, {"ready": os.getpid()})
+        served.serve()
     except view.ViewError as error:
         _refuse(socket, {"failed": error.error, "stage": error.stage, "path": error.path})
     except Exception as error:
         _refuse(socket, {"failed": getattr(error, "errno", 0) or 0, "stage": repr(error)[:500], "path": b""})
-    try:
-        served.serve()
-    finally:
-        os._exit(0)
+    os._exit(0)
 
 
 def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
@@ -51,17 +53,15 @@ def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
         os._exit(1)
 
 
-def confine(plan: "dict[str, object]", trees: "list[int]") -> None:
+def confine(plan: "dict[str, Any]", trees: "list[int]") -> None:
     """Build the view and give up every right, in the only order that works."""
-    uid, gid = plan["uid"], plan["gid"]
-    assert isinstance(uid, int) and isinstance(gid, int)
-    view.become(uid, gid, root_caller=bool(plan["root_caller"]))
+    view.become(plan["uid"], plan["gid"], root_caller=bool(plan["root_caller"]))
     view.loopback_up()
     kernel.set_hostname(b"ringfence")
-    view.build(plan["steps"], trees, plan["scratch_bytes"])  # type: ignore[arg-type]
+    view.build(plan["steps"], trees, plan["scratch_bytes"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
     # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    kernel.install_filter(plan["filter"])  # type: ignore[arg-type]
+    kernel.install_filter(plan["filter"])

@@ -9,6 +9,7 @@ import os
 MAX_FOLDERS = 64
 MAX_NAMES = 4096
 MAX_REPORTED = 256
+MAX_REPORTED_BYTES = 24 * 1024  # a report is one packet
 SKIPPED = (".git",)
 
 
@@ -22,7 +23,7 @@ class Created:
         self.watched = self._look(root) is not None
 
     def new(self) -> list[bytes] | None:
-        """Paths relative to the root, at most MAX_REPORTED; None when the tree is too large to be watched."""
+        """Paths relative to the root, within the bounds of a report; None when the tree is too large to be watched."""
         if not self.watched:
             return None
         found: list[str] = []
@@ -32,7 +33,15 @@ class Created:
                 return None
             found += names
         start = len(self.root.rstrip("/")) + 1
-        return [os.fsencode(path[start:]) for path in sorted(found)[:MAX_REPORTED]]
+        reported: list[bytes] = []
+        left = MAX_REPORTED_BYTES
+        for path in sorted(found)[:MAX_REPORTED]:
+            name = os.fsencode(path[start:])
+            left -= len(name)
+            if left < 0:
+                break
+            reported.append(name)
+        return reported
 
     def _look(self, folder: str) -> list[str] | None:
         """The files that are new in folder and in folders that are new below it; None past the bounds."""

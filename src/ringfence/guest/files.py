@@ -56,7 +56,7 @@ def _read(path: bytes, request: dict[str, object]) -> None:
         raise OSError(errno.EFBIG, "larger than may be read")
     while left >= 0 and (chunk := os.read(descriptor, min(left + 1, 65536))):
         left -= len(chunk)
-        _write_all(1, chunk)
+        write_all(1, chunk)
 
 
 def _write(path: bytes, request: dict[str, object]) -> None:
@@ -64,10 +64,10 @@ def _write(path: bytes, request: dict[str, object]) -> None:
     descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT)
     os.ftruncate(descriptor, 0)
     while chunk := os.read(0, 65536):
-        _write_all(descriptor, chunk)
+        write_all(descriptor, chunk)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -98,10 +98,10 @@ def _list(path: bytes, request: dict[str, object]) -> None:
             else:
                 out.append(entry.path[start:])
         if len(out) > 1024:
-            _write_all(1, b"\0".join(out) + b"\0")
+            write_all(1, b"\0".join(out) + b"\0")
             out = []
     if out:
-        _write_all(1, b"\0".join(out) + b"\0")
+        write_all(1, b"\0".join(out) + b"\0")
 
 
 _OPERATIONS = {b"read": _read, b"write": _write, b"list": _list}

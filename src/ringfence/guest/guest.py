@@ -22,6 +22,10 @@ NUDGE_NS = 50_000_000
 PATIENCE = 0.2
 """Seconds that the template has to report a program that was killed."""
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 TICKS = os.sysconf("SC_CLK_TCK")
 LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
 
@@ -43,12 +47,12 @@ class Run:
 class Guest:
     """The loop of the box's first process."""
 
-    def __init__(self, control: "_socket.socket", plan: "dict[str, object]") -> None:
+    def __init__(self, control: "_socket.socket", plan: "dict[str, Any]") -> None:
         self.control = control
-        self.environment: dict[bytes, bytes] = dict(plan["environment"])  # type: ignore[call-overload]
-        self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}  # type: ignore[attr-defined]
-        self.workdir = os.fsdecode(plan["workdir"])  # type: ignore[call-overload]
-        self.private = os.fsdecode(plan["private"])  # type: ignore[call-overload]
+        self.environment: dict[bytes, bytes] = dict(plan["environment"])
+        self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}
+        self.workdir = os.fsdecode(plan["workdir"])
+        self.private = os.fsdecode(plan["private"])
         self.is_init = os.getpid() == 1
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.by_pid: dict[int, Run] = {}
@@ -109,7 +113,7 @@ class Guest:
             return True
         if self.created is None:
             self.created = Created(self.workdir)
-        channel = _socket.socket(fileno=descriptors[0])
+        channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
         stdio = descriptors[1:] if request["stdin"] else [self.null, *descriptors[1:]]
         self._start(request, channel, stdio)
@@ -117,8 +121,8 @@ class Guest:
             os.close(descriptor)
         return True
 
-    def _start(self, request: "dict[str, object]", channel: "_socket.socket", stdio: "list[int]") -> None:
-        run = Run(channel, request["deadline"], "")  # type: ignore[arg-type]
+    def _start(self, request: "dict[str, Any]", channel: "_socket.socket", stdio: "list[int]") -> None:
+        run = Run(channel, request["deadline"], "")
         try:
             if request["op"] == b"program":
                 started = self.programs.start(request, stdio, run)
@@ -128,8 +132,8 @@ class Guest:
                 argv = request["argv"]
                 assert isinstance(argv, list)
                 if "script" in request:
-                    argv = [*argv, self.write_script(run, request["script"], request["suffix"])]  # type: ignore[arg-type]
-                started = self.spawn(argv, request["env"], request["cwd"], stdio)  # type: ignore[arg-type]
+                    argv = [*argv, self.write_script(run, request["script"], request["suffix"])]
+                started = self.spawn(argv, request["env"], request["cwd"], stdio)
         except (OSError, StartError) as error:
             self.fail(run, error)
             return
@@ -149,10 +153,10 @@ class Guest:
         path = f"{self.private}/{time.monotonic_ns():x}{os.fsdecode(suffix)}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         run.scripts.append(path)
-        with open(descriptor, "wb", 0) as file:
-            view = memoryview(content)
-            while view:
-                view = view[file.write(view) :]
+        try:
+            files.write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
         return os.fsencode(path)
 
     def spawn(
@@ -187,7 +191,7 @@ class Guest:
                 break
         return pid
 
-    def _fork_files(self, request: "dict[str, object]", stdio: "list[int]") -> int:
+    def _fork_files(self, request: "dict[str, Any]", stdio: "list[int]") -> int:
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -258,7 +262,7 @@ class Guest:
         self._answer(run, {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause})
         self._forget(run)
 
-    def _answer(self, run: Run, message: "dict[str, object]") -> None:
+    def _answer(self, run: Run, message: "dict[str, Any]") -> None:
         try:
             wire.send(run.channel, message)
         except OSError:
@@ -286,7 +290,7 @@ class Guest:
             self.end(run, b"killed")
         elif run.pid:
             try:
-                os.kill(run.pid, request["number"])  # type: ignore[arg-type]
+                os.kill(run.pid, request["number"])
             except ProcessLookupError:
                 pass
 

@@ -14,6 +14,8 @@ from ringfence.guest import wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ringfence.guest.guest import Guest, Run
 
 MAX_REPORT = 128
@@ -22,20 +24,20 @@ MAX_REPORT = 128
 class Programs:
     """The guest's side of the template."""
 
-    def __init__(self, guest: "Guest", plan: "dict[str, object]") -> None:
+    def __init__(self, guest: "Guest", plan: "dict[str, Any]") -> None:
         self.guest = guest
-        self.interpreters: list[bytes] = plan["interpreters"]  # type: ignore[assignment]
-        self.runner: bytes = plan["runner"]  # type: ignore[assignment]
-        self.preload: list[bytes] = plan["preload"]  # type: ignore[assignment]
+        self.interpreters: list[bytes] = plan["interpreters"]
+        self.runner: bytes = plan["runner"]
+        self.preload: list[bytes] = plan["preload"]
         self.pid = 0
         self.descriptor = -1
         self.socket: _socket.socket | None = None
         self.ran_one = bool(self.preload)
         self.waiting: list[Run] = []  # sent to the template, pid not known yet
 
-    def start(self, request: "dict[str, object]", stdio: "list[int]", run: "Run") -> int:
+    def start(self, request: "dict[str, Any]", stdio: "list[int]", run: "Run") -> int:
         """Start one program; its pid, or 0 when the template will report it."""
-        path = self.guest.write_script(run, request["code"], b".py")  # type: ignore[arg-type]
+        path = self.guest.write_script(run, request["code"], b".py")
         cwd, env = request["cwd"], request["env"]
         assert isinstance(cwd, bytes) and isinstance(env, dict)
         if not self.ran_one:

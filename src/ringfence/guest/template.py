@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 
-import _signal
+import _signal  # type: ignore[import-not-found]
 import _socket
 import resource
 from _frozen_importlib_external import SourceFileLoader  # what importlib.machinery names, without its import
@@ -20,12 +20,12 @@ from _frozen_importlib_external import SourceFileLoader  # what importlib.machin
 REQUESTS = 3
 
 
-def serve():  # type: ignore[no-untyped-def]
+def serve() -> str:
     """Fork for each request; returns in a child only, with the path of its program."""
     requests = _socket.socket(fileno=REQUESTS)
     os.set_inheritable(REQUESTS, False)
 
-    def reap(*_):  # type: ignore[no-untyped-def]
+    def reap(*_: object) -> None:
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -56,7 +56,7 @@ def serve():  # type: ignore[no-untyped-def]
             os.close(descriptor)
 
 
-def prepare(descriptors):  # type: ignore[no-untyped-def]
+def prepare(descriptors: "list[int]") -> str:
     """Take on the request that the first descriptor holds; the path of the program."""
     os.setsid()
     carrier = descriptors[0]
@@ -78,7 +78,7 @@ def prepare(descriptors):  # type: ignore[no-untyped-def]
     return os.fsdecode(path)
 
 
-def run(path):  # type: ignore[no-untyped-def]
+def run(path: str) -> None:
     """Run the file as __main__ and leave as the interpreter does: hooks, threads, atexit, flush, status."""
     sys.argv[:] = [path]
     sys.path[0] = ""
@@ -104,7 +104,7 @@ def run(path):  # type: ignore[no-untyped-def]
     leave(main, status)
 
 
-def exit_status(code):  # type: ignore[no-untyped-def]
+def exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
@@ -113,7 +113,7 @@ def exit_status(code):  # type: ignore[no-untyped-def]
     return 1
 
 
-def leave(main, status):  # type: ignore[no-untyped-def]
+def leave(main: object, status: int) -> None:
     """The order of Py_FinalizeEx: threads, atexit, the names of __main__, the streams."""
     threading = sys.modules.get("threading")
     if threading is not None:

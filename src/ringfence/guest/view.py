@@ -11,6 +11,12 @@ from fcntl import ioctl
 
 from ringfence.guest import kernel
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Step: TypeAlias = list[Any]
+
 STAGE = b"/tmp"
 """Where the new root is mounted until pivot_root: only a mount point, every source has been cloned by then."""
 
@@ -35,19 +41,18 @@ def become(uid: int, gid: int, *, root_caller: bool) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def open_sources(steps: list[list[object]], trees: list[int]) -> dict[int, int]:
+def open_sources(steps: "list[Step]", trees: list[int]) -> dict[int, int]:
     """One detached tree for each 'tree' step, by its index: cloned here, or made outside by a privileged caller."""
     opened: dict[int, int] = {}
     for index, step in enumerate(steps):
         if step[0] != b"tree":
             continue
         _, target, source, attributes, recursive, device, inode, place = step
-        assert isinstance(source, bytes) and isinstance(place, int)
         if place >= 0:
             opened[index] = trees[place]
             continue
         try:
-            opened[index] = _clone(source, int(attributes), bool(recursive), (device, inode))  # type: ignore[call-overload]
+            opened[index] = _clone(source, attributes, bool(recursive), (device, inode))
         except OSError as error:
             raise ViewError("source", source, error.errno or 0) from None
     return opened
@@ -68,7 +73,7 @@ def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[obje
         os.close(path)
 
 
-def build(steps: list[list[object]], trees: list[int], scratch_bytes: int) -> None:
+def build(steps: "list[Step]", trees: list[int], scratch_bytes: int) -> None:
     """Make the new root, carry the steps out in it, and leave the old one behind."""
     opened = open_sources(steps, trees)
     try:
@@ -81,9 +86,9 @@ def build(steps: list[list[object]], trees: list[int], scratch_bytes: int) -> No
         raise ViewError("root", STAGE, error.errno or 0) from None
     for index, step in enumerate(steps):
         try:
-            _ACTIONS[step[0]](step, opened.get(index, -1))  # type: ignore[index]
+            _ACTIONS[step[0]](step, opened.get(index, -1))
         except OSError as error:
-            raise ViewError(step[0].decode(), step[1], error.errno or 0) from None  # type: ignore[attr-defined, arg-type]
+            raise ViewError(step[0].decode(), step[1], error.errno or 0) from None
     for leftover in ("/.scratch", OLD_ROOT):  # the binds of its folders keep the scratch file system alive
         kernel.unmount(leftover.encode())
         os.rmdir(leftover)
@@ -95,13 +100,12 @@ def _scratch(size: int) -> None:
     kernel.mount(b"scratch", b"/.scratch", b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=%d" % size)
 
 
-def _folder(step: list[object], tree: int) -> None:
-    os.makedirs(step[1], exist_ok=True)  # type: ignore[type-var]
+def _folder(step: "Step", tree: int) -> None:
+    os.makedirs(step[1], exist_ok=True)
 
 
-def _tree(step: list[object], tree: int) -> None:
+def _tree(step: "Step", tree: int) -> None:
     target = step[1]
-    assert isinstance(target, bytes)
     _mount_point(target, tree)
     kernel.attach(tree, target)
     os.close(tree)
@@ -121,10 +125,9 @@ def _mount_point(target: bytes, tree: int) -> None:
         _mount_point(target, tree)
 
 
-def _private(step: list[object], tree: int) -> None:
+def _private(step: "Step", tree: int) -> None:
     """A folder of the scratch file system, bound where the plan says: one superblock and one size for all of them."""
     _, target, mode = step
-    assert isinstance(target, bytes) and isinstance(mode, int)
     source = b"/.scratch/" + target.strip(b"/").replace(b"/", b"-")
     os.mkdir(source)
     os.chmod(source, mode)
@@ -134,40 +137,36 @@ def _private(step: list[object], tree: int) -> None:
     _tree([b"tree", target], bound)
 
 
-def _link(step: list[object], tree: int) -> None:
-    os.makedirs(os.path.dirname(step[1]), exist_ok=True)  # type: ignore[type-var]
-    os.symlink(step[2], step[1])  # type: ignore[arg-type, type-var]
+def _link(step: "Step", tree: int) -> None:
+    os.makedirs(os.path.dirname(step[1]), exist_ok=True)
+    os.symlink(step[2], step[1])
 
 
-def _file(step: list[object], tree: int) -> None:
+def _file(step: "Step", tree: int) -> None:
     _, target, mode, content = step
-    assert isinstance(target, bytes) and isinstance(content, bytes) and isinstance(mode, int)
     os.makedirs(os.path.dirname(target), exist_ok=True)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     os.write(descriptor, content)
     os.close(descriptor)
 
 
-def _proc(step: list[object], tree: int) -> None:
+def _proc(step: "Step", tree: int) -> None:
     target = step[1]
-    assert isinstance(target, bytes)
     os.makedirs(target, exist_ok=True)
     kernel.mount(b"proc", target, b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     with open(target + b"/sys/user/max_user_namespaces", "wb", 0) as limit:
         limit.write(b"0")  # the second layer under the filter: unshare answers ENOSPC and nothing raises it again
 
 
-def _devpts(step: list[object], tree: int) -> None:
+def _devpts(step: "Step", tree: int) -> None:
     target = step[1]
-    assert isinstance(target, bytes)
     os.makedirs(target, exist_ok=True)
     kernel.mount(b"devpts", target, b"devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
 
 
-def _cover(step: list[object], tree: int) -> None:
+def _cover(step: "Step", tree: int) -> None:
     """Cover a file or folder by an empty one that nobody may open; a path that is not there needs no cover."""
     target = step[1]
-    assert isinstance(target, bytes)
     if not os.path.lexists(target):
         return
     empty = b"/.scratch/nothing" if os.path.isdir(target) else b"/.scratch/empty"
@@ -179,9 +178,8 @@ def _cover(step: list[object], tree: int) -> None:
     _bind(empty, target, kernel.MOUNT_ATTR_RDONLY)
 
 
-def _readonly(step: list[object], tree: int) -> None:
+def _readonly(step: "Step", tree: int) -> None:
     target = step[1]
-    assert isinstance(target, bytes)
     _bind(target, target, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
 
 

@@ -171,7 +171,7 @@ def carried(data: bytes, descriptors: "list[int]") -> bytes:
 
 def send_to(descriptor: int, message: object, descriptors: "list[int] | None" = None) -> None:
     """Send to a socket that is known by its descriptor; a peer that is gone is no error."""
-    channel = _socket.socket(fileno=descriptor)
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptor)
     try:
         send(channel, message, descriptors)
     except OSError:

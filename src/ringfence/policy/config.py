@@ -103,7 +103,7 @@ class SandboxConfig:
             raise ConfigError(f"allow_network must be True or False, not {self.allow_network!r}.")
         for name in ("read_only", "writable", "preload"):
             value = getattr(self, name)
-            if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Sequence):
+            if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
                 raise ConfigError(f"{name} must be a list of entries, not {value!r}.")
         for module in self.preload:
             if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
