@@ -61,8 +61,9 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
         flags=FLAGS,
         ids=ids,
         steps=steps_for(
-            policy, ids, tools.read_only, tools.links, tools.covered, root_caller=root_caller, runner=_runner()
-        ),
+            policy, ids, tools.read_only, tools.links, tools.covered,
+            root_caller=root_caller, runner=_runner(), home_files=tools.home_files,
+        ),  # fmt: skip
         environment=environment_for(
             policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment
         ),

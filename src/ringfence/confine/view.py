@@ -32,7 +32,7 @@ COVERED = ("kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", 
 
 def steps_for(
     policy: ResolvedPolicy, ids: Ids, read_only: Sequence[str], links: Sequence[tuple[str, str]], covered: Sequence[str],
-    *, root_caller: bool, runner: bytes,
+    *, root_caller: bool, runner: bytes, home_files: Sequence[tuple[str, str]] = (),
 ) -> tuple[Tree | Step, ...]:  # fmt: skip
     """The whole view, in the order in which it is made: outer paths before inner ones."""
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
@@ -53,6 +53,7 @@ def steps_for(
         Step("private", "/var/tmp", 0o1777),
         Step("private", "/dev/shm", 0o1777),
         Step("private", HOME, 0o700),
+        *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
         *ephemeral,
         Step("private", PRIVATE, 0o700),
         Step("file", RUNNER, 0o444, runner),
