@@ -4,8 +4,9 @@ Looked at before and after each test: the processes below this one, the boxes th
 descriptors, mounts, control groups and temporary folders. What is still there after the test has a deadline to be gone,
 since ends are asynchronous in the kernel. What fixtures of a wider scope hold was there before, and does not count.
 
-Three things may come and stay: the one zygote of this process with the few descriptors that lead to it, root's open
-register of box ids, and the worker threads that trio keeps for ten seconds.
+Four things may come and stay: the one zygote of this process with the few descriptors that lead to it, root's open
+register of box ids, root's id maps (a user namespace for each block of ids that was in use at once), and the worker
+threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ DEADLINE_SECONDS = 10.0
 ZYGOTE_NAME = "ringfence"
 ZYGOTE_DESCRIPTORS = 4
 ID_REGISTER = "/run/ringfence/ids"
+ID_MAP = " user:["
 
 _scratch = pytest.StashKey[str]()
 
@@ -74,7 +76,8 @@ class Seen:
     def new_since(self, before: Seen) -> list[str]:
         below = _new_tasks(self.below, before.below)
         zygotes = [task for task in below if task.name == ZYGOTE_NAME and task.parent == os.getpid()][:1]
-        descriptors = sorted(each for each in self.descriptors - before.descriptors if not each.endswith(ID_REGISTER))
+        new = self.descriptors - before.descriptors
+        descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if zygotes:
             descriptors = _without_zygote_ends(descriptors)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith("Trio thread")}

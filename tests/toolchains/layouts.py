@@ -197,15 +197,11 @@ def _go_from_packages(folder: Path) -> str:
     names = subprocess.run(["apt-cache", "depends", "golang-go"], capture_output=True, text=True, check=False).stdout
     found = [word for word in names.split() if word.startswith("golang-1") and word.endswith(("-go", "-src"))]
     packages = [*found, *(name.removesuffix("-go") + "-src" for name in found if name.endswith("-go"))]
-    got = subprocess.run(
-        ["apt-get", "download", *dict.fromkeys(packages)], cwd=folder, capture_output=True, check=False
-    )
+    got = subprocess.run(["apt-get", "download", *dict.fromkeys(packages)], cwd=folder, capture_output=True, check=False)
     files = list(folder.glob("*.deb"))
     if got.returncode or not files:
         raise MissingTool("go is not on PATH and apt-get cannot download it: install golang-go")
-    unneeded = [
-        f"--exclude=./usr/{name}" for name in ("share/doc", "share/go-*/test", "share/go-*/api", "lib/go-*/pkg/*_race")
-    ]
+    unneeded = [f"--exclude=./usr/{name}" for name in ("share/doc", "share/go-*/test", "share/go-*/api", "lib/go-*/pkg/*_race")]
     for file in files:
         with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", file], stdout=subprocess.PIPE) as unpacked:
             subprocess.run(["tar", "-x", "-C", folder, *unneeded], stdin=unpacked.stdout, check=True)
