@@ -6,8 +6,8 @@ folders or names than the bounds is not watched at all, and the result says so b
 
 import os
 
-MAX_FOLDERS = 64
-MAX_NAMES = 4096
+MAX_FOLDERS = 32
+MAX_NAMES = 1024
 MAX_REPORTED = 256
 MAX_REPORTED_BYTES = 24 * 1024  # a report is one packet
 SKIPPED = (".git",)

@@ -8,7 +8,7 @@ import select
 import time
 from collections.abc import Callable
 
-from ringfence.errors import HostError, ProtocolError, SandboxLostError
+from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError
 from ringfence.guest import wire
 from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
@@ -62,10 +62,12 @@ class Run:
                 opened.append(other)
             self._poll = select.epoll()
             self._send({**request, "stdin": int(stdin), "announce": int(not drained)}, opened)
-        except OSError as error:
+        except BaseException as error:
             self.release()
             for descriptor in given:
                 os.close(descriptor)
+            if isinstance(error, RingfenceError) or not isinstance(error, OSError):
+                raise
             raise HostError(f"no pipe for a command: {error.strerror}.", errno=error.errno or 0) from None
         finally:
             for descriptor in opened:
