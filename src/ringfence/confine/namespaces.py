@@ -30,6 +30,8 @@ SCRATCH_BYTES = 2 << 30
 """Bound of the private folders together (home, temp, shm); kept in memory, so it is taken only as it is filled."""
 FULL = Enforced(Level.FULL, NAME)
 
+MAX_TREES = 200
+"""Descriptors of one packet, which are the mounts of a root caller's box: the kernel passes 253 (SCM_MAX_FD, net/scm.h)."""
 TOOLS_SECONDS = 2.0
 """A folder of tools that appears on PATH is in every box made this much later; most programs make boxes in bursts."""
 
@@ -124,6 +126,9 @@ def _privileged_trees(
     plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
 ) -> list[int]:
     """Clone every source here, with the caller's rights: the box's own id could not open them."""
+    count = sum(isinstance(step, Tree) for step in plan.steps)
+    if count > MAX_TREES:
+        raise HostError(f"a box of a root caller can have {MAX_TREES} mounts, not {count}.", hint="Name fewer folders.")
     trees: list[int] = []
     try:
         for step in plan.steps:

@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 import _socket
 import gc
+import resource
 import select
 import signal
 
@@ -169,6 +170,8 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     kernel.hide_command_line(b"ringfence")
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each run of a box holds a descriptor of its guest
     os.umask(0o022)
     os.chdir("/")
     del sys.argv[:], sys.path[:], sys.orig_argv[:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _socket
 import os
+import select
 import signal
 import threading
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MAKING_SECONDS = 30.0
 """How long a box may take to be made before it counts as lost: a host under load takes long, not for ever."""
 ENDING_SECONDS = 10.0
+TAKING_SECONDS = 5.0
+"""How long a guest may leave a full socket unread."""
 GRACE_NS = 2_000_000_000
 """What the guest has to end a tree after a deadline before the zygote ends the whole box."""
 
@@ -55,12 +58,19 @@ class Box:
     def send(self, request: dict[str, object], descriptors: list[int]) -> None:
         """One request to the guest. Raises SandboxLostError where the guest is gone or takes nothing any more."""
         try:
-            wire.send(self.channel, request, descriptors)
-        except BlockingIOError:
-            self.kill()
-            raise SandboxLostError("the box takes no more requests, so it was ended.") from None
+            while not self._sent(request, descriptors):
+                if not _writable(self.channel, TAKING_SECONDS):
+                    self.kill()
+                    raise SandboxLostError("the box takes no more requests, so it was ended.")
         except OSError as error:
             raise SandboxLostError(f"the box is gone: {self.lost or error.strerror}.") from None
+
+    def _sent(self, request: dict[str, object], descriptors: list[int]) -> bool:
+        try:
+            wire.send(self.channel, request, descriptors)
+        except BlockingIOError:
+            return False
+        return True
 
     def kill(self) -> None:
         """End everything in the box at once; the zygote reports when it is gone."""
@@ -111,6 +121,13 @@ class Box:
             if descriptor >= 0:
                 os.close(descriptor)
         self.timer = self.pidfd = -1
+
+
+def _writable(socket: _socket.socket, seconds: float) -> bool:
+    """Whether the peer has made room. It reads at once unless it is no longer ours, so this may hold the thread."""
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLOUT)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _report(socket: _socket.socket) -> tuple[dict[str, object], list[int]]:
