@@ -58,9 +58,7 @@ class Spans:
         return Spans([*self._ranges, *other._ranges])
 
     def __and__(self, other: Spans) -> Spans:
-        return Spans(
-            (max(a, c), min(b, d)) for a, b in self._ranges for c, d in other._ranges if max(a, c) <= min(b, d)
-        )
+        return Spans((max(a, c), min(b, d)) for a, b in self._ranges for c, d in other._ranges if max(a, c) <= min(b, d))
 
     def __sub__(self, other: Spans) -> Spans:
         return self & other.complement(self._ranges[-1][1]) if self._ranges else self

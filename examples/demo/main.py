@@ -23,9 +23,7 @@ async def same_tests(project: Project) -> tuple[bool, str]:
     started = time.monotonic()
     outside = run_outside(project)
     between = time.monotonic()
-    config = SandboxConfig(
-        workspace=project.folder, python=sys.executable, environment={"PYTHONDONTWRITEBYTECODE": "1"}
-    )
+    config = SandboxConfig(workspace=project.folder, python=sys.executable, environment={"PYTHONDONTWRITEBYTECODE": "1"})
     async with Sandbox(config) as box:
         result = await box.run(TESTS)
     ended = time.monotonic()

@@ -72,8 +72,6 @@ def test_every_text_file_ends_with_one_line_end_and_has_no_trailing_blanks() -> 
     wrong = [
         str(path)
         for path, text in texts()
-        if path.name != "LICENSE"
-        and text
-        and (not text.endswith("\n") or re.search(r"[ \t]+$|\n\n\Z", text, re.MULTILINE))
+        if path.name != "LICENSE" and text and (not text.endswith("\n") or re.search(r"[ \t]+$|\n\n\Z", text, re.MULTILINE))
     ]
     assert not wrong

@@ -47,7 +47,18 @@ ALONE = {
 }
 
 GUEST_STANDARD_LIBRARY = {
-    *("_signal", "_socket", "atexit", "collections.abc", "ctypes", "errno", "fcntl", "gc", "importlib.machinery"),
+    *(
+        "_frozen_importlib_external",
+        "_signal",
+        "_socket",
+        "atexit",
+        "collections.abc",
+        "ctypes",
+        "errno",
+        "fcntl",
+        "gc",
+        "importlib.machinery",
+    ),
     *("os", "random", "resource", "select", "signal", "stat", "sys", "time", "types"),
 }
 TOO_HEAVY_FOR_THE_GUEST = {
@@ -77,11 +88,7 @@ def rule_for(name: str) -> set[str] | None:
 
 def ours(name: str) -> list[tuple[str, int]]:
     imported = [(each.module, each.line) for each in imports_of(modules()[name])]
-    return [
-        (module.removeprefix("ringfence").removeprefix("."), line)
-        for module, line in imported
-        if within(module, "ringfence")
-    ]
+    return [(module.removeprefix("ringfence").removeprefix("."), line) for module, line in imported if within(module, "ringfence")]
 
 
 def test_every_room_is_a_known_one() -> None:
