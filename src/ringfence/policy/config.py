@@ -105,15 +105,12 @@ class SandboxConfig:
             value = getattr(self, name)
             if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
                 raise ConfigError(f"{name} must be a list of entries, not {value!r}.")
-        for module in self.preload:
+        modules: Sequence[object] = self.preload
+        for module in modules:
             if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
                 raise ConfigError(f"preload names a module that cannot be imported: {module!r}.")
         object.__setattr__(self, "environment", MappingProxyType(checked_environment(self.environment, "environment")))
         self.limits.refuse_unbuilt()
-
-    @property
-    def writes_workspace(self) -> bool:
-        return self.mode != "read-only"
 
 
 def checked_environment(environment: object, where: str) -> dict[str, str]:
