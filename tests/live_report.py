@@ -5,8 +5,8 @@ and `user` are the callers: every live test counts for the one that it ran as, a
 skipped as the other.
 
 RINGFENCE_REQUIRE is a list of such names with commas. Where it is set, each name needs at least one test that passed,
-no test that names one may be skipped, and a test that names none may not be skipped at all. Of `root` and `user` only
-the present one is looked at, since it takes two runs to be both.
+and a test may be skipped only for the lack of something that is not required: it names such a thing. Of `root` and
+`user` only the present one is looked at, since it takes two runs to be both.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class LiveReport:
         self.faults = [f"no test that passed ran against {name}" for name in sorted(needed) if not self.passed[name]]
         for nodeid, reason in self.skipped.items():
             names = self.names.get(nodeid, frozenset())
-            other_caller = names & CALLERS and CALLER not in names
-            if not other_caller and (not names or names & needed):
+            if names <= needed:
                 self.faults.append(f"{nodeid} was skipped: {reason}")
         if self.faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

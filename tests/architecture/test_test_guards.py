@@ -88,6 +88,7 @@ BY_TIER = "import pytest\n@pytest.mark.parametrize('tier', ['moon'])\ndef test_i
         (SKIPPED, "moon", False),
         (LIVE + SKIPPED.replace("test_it", "test_again"), "moon", False),
         (SKIPPED + LIVE.replace("moon", "mars").replace("test_it", "test_again"), "mars", True),
+        (LIVE + SKIPPED.replace("test_it", "test_again").replace("'moon'", "'moon', 'mars'"), "moon", True),
         (SILENTLY_SKIPPED + LIVE.replace("test_it", "test_again"), "moon", False),
         (SKIPPED, "", True),
         (SILENTLY_SKIPPED, "", True),
