@@ -79,7 +79,7 @@ class LaunchPlan:
             "uid": ids.uid if ids else 0,
             "gid": ids.gid if ids else 0,
             "root_caller": int(ids is not None and not ids.deny_setgroups),
-            "steps": self._wire_steps(made_outside=ids is not None and not ids.deny_setgroups),
+            "steps": b"".join(_wire_step(step) for step in self.steps),
             "environment": [[name, value] for name, value in self.environment.items()],
             "workdir": self.workdir,
             "private": self.private,
@@ -91,25 +91,6 @@ class LaunchPlan:
             "scratch_bytes": self.scratch_bytes,
         }
 
-    def _wire_steps(self, made_outside: bool) -> list[list[object]]:
-        steps: list[list[object]] = []
-        place = 0
-        for step in self.steps:
-            if isinstance(step, Tree):
-                at = place if made_outside else -1
-                place += 1
-                device, inode = step.identity
-                steps.append(["tree", step.target, step.source, step.attributes, int(step.recursive), device, inode, at])
-            elif step.kind == "private":
-                steps.append(["private", step.target, step.mode])
-            elif step.kind == "file":
-                steps.append(["file", step.target, step.mode, step.content])
-            elif step.kind == "link":
-                steps.append(["link", step.target, step.content])
-            else:
-                steps.append([step.kind, step.target])
-        return steps
-
     def describe(self) -> list[str]:
         """The plan as lines to read, in the order in which it is carried out."""
         lines = [str(step) for step in self.steps]
@@ -117,6 +98,15 @@ class LaunchPlan:
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]
         lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]
         return lines
+
+
+def _wire_step(step: Tree | Step) -> bytes:
+    """A step as the guest reads it: seven fields, each ended by NUL (guest/view.py)."""
+    if isinstance(step, Tree):
+        fields = ["tree", step.target, step.source, step.attributes, int(step.recursive), *step.identity]
+    else:
+        fields = [step.kind, step.target, step.content, step.mode, 0, 0, 0]
+    return b"".join((field if isinstance(field, bytes) else os.fsencode(str(field))) + b"\0" for field in fields)
 
 
 def _nothing() -> None:

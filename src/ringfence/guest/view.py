@@ -11,11 +11,8 @@ from fcntl import ioctl
 
 from ringfence.guest import kernel
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeAlias
-
-    Step: TypeAlias = list[Any]
+COLUMNS = 7
+"""Fields of a step: kind, target, then source or content, attributes or mode, recursive, device, inode."""
 
 STAGE = b"/tmp"
 """Where the new root is mounted until pivot_root: only a mount point, every source has been cloned by then."""
@@ -41,24 +38,31 @@ def become(uid: int, gid: int, *, root_caller: bool) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def open_sources(steps: "list[Step]", trees: list[int]) -> dict[int, int]:
+def parse(steps: bytes) -> "list[list[bytes]]":
+    """The steps of a plan: fields that end with NUL, COLUMNS to a step. One split, since each object made here costs a page."""
+    fields = steps.split(b"\0")
+    return [fields[at : at + COLUMNS] for at in range(0, len(fields) - 1, COLUMNS)]
+
+
+def open_sources(steps: "list[list[bytes]]", trees: list[int]) -> dict[int, int]:
     """One detached tree for each 'tree' step, by its index: cloned here, or made outside by a privileged caller."""
     opened: dict[int, int] = {}
+    made = iter(trees)
     for index, step in enumerate(steps):
         if step[0] != b"tree":
             continue
-        _, target, source, attributes, recursive, device, inode, place = step
-        if place >= 0:
-            opened[index] = trees[place]
+        if trees:
+            opened[index] = next(made)
             continue
+        _, _, source, attributes, recursive, device, inode = step
         try:
-            opened[index] = _clone(source, attributes, bool(recursive), (device, inode))
+            opened[index] = _clone(source, int(attributes), recursive == b"1", (int(device), int(inode)))
         except OSError as error:
             raise ViewError("source", source, error.errno or 0) from None
     return opened
 
 
-def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[object, object]) -> int:
+def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[int, int]) -> int:
     # Recursive where the plan says so: a less privileged mount namespace may not leave locked submounts out.
     path = kernel.open_path(source, follow=False)
     try:
@@ -73,8 +77,9 @@ def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[obje
         os.close(path)
 
 
-def build(steps: "list[Step]", trees: list[int], scratch_bytes: int) -> None:
+def build(described: bytes, trees: list[int], scratch_bytes: int) -> None:
     """Make the new root, carry the steps out in it, and leave the old one behind."""
+    steps = parse(described)
     opened = open_sources(steps, trees)
     try:
         kernel.mount(b"ringfence", STAGE, b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=4m")
@@ -100,11 +105,11 @@ def _scratch(size: int) -> None:
     kernel.mount(b"scratch", b"/.scratch", b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=%d" % size)
 
 
-def _folder(step: "Step", tree: int) -> None:
+def _folder(step: list[bytes], tree: int) -> None:
     os.makedirs(step[1], exist_ok=True)
 
 
-def _tree(step: "Step", tree: int) -> None:
+def _tree(step: list[bytes], tree: int) -> None:
     target = step[1]
     _mount_point(target, tree)
     kernel.attach(tree, target)
@@ -125,32 +130,41 @@ def _mount_point(target: bytes, tree: int) -> None:
         _mount_point(target, tree)
 
 
-def _private(step: "Step", tree: int) -> None:
+def _private(step: list[bytes], tree: int) -> None:
     """A folder of the scratch file system, bound where the plan says: one superblock and one size for all of them."""
-    _, target, mode = step
+    target = step[1]
     source = b"/.scratch/" + target.strip(b"/").replace(b"/", b"-")
     os.mkdir(source)
-    os.chmod(source, mode)
+    os.chmod(source, int(step[3]))
     path = kernel.open_path(source, follow=False)
     bound = kernel.clone_tree(path, recursive=False)
     os.close(path)
     _tree([b"tree", target], bound)
 
 
-def _link(step: "Step", tree: int) -> None:
-    os.makedirs(os.path.dirname(step[1]), exist_ok=True)
-    os.symlink(step[2], step[1])
+def _link(step: list[bytes], tree: int) -> None:
+    try:
+        os.symlink(step[2], step[1])
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(step[1]))
+        os.symlink(step[2], step[1])
 
 
-def _file(step: "Step", tree: int) -> None:
-    _, target, mode, content = step
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    os.write(descriptor, content)
+def _file(step: list[bytes], tree: int) -> None:
+    descriptor = _create(step[1], int(step[3]))
+    os.write(descriptor, step[2])
     os.close(descriptor)
 
 
-def _proc(step: "Step", tree: int) -> None:
+def _create(target: bytes, mode: int) -> int:
+    try:
+        return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(target))
+        return _create(target, mode)
+
+
+def _proc(step: list[bytes], tree: int) -> None:
     target = step[1]
     os.makedirs(target, exist_ok=True)
     kernel.mount(b"proc", target, b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
@@ -158,13 +172,13 @@ def _proc(step: "Step", tree: int) -> None:
         limit.write(b"0")  # the second layer under the filter: unshare answers ENOSPC and nothing raises it again
 
 
-def _devpts(step: "Step", tree: int) -> None:
+def _devpts(step: list[bytes], tree: int) -> None:
     target = step[1]
     os.makedirs(target, exist_ok=True)
     kernel.mount(b"devpts", target, b"devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, b"newinstance,ptmxmode=0666,mode=620")
 
 
-def _cover(step: "Step", tree: int) -> None:
+def _cover(step: list[bytes], tree: int) -> None:
     """Cover a file or folder by an empty one that nobody may open; a path that is not there needs no cover."""
     target = step[1]
     if not os.path.lexists(target):
@@ -178,7 +192,7 @@ def _cover(step: "Step", tree: int) -> None:
     _bind(empty, target, kernel.MOUNT_ATTR_RDONLY)
 
 
-def _readonly(step: "Step", tree: int) -> None:
+def _readonly(step: list[bytes], tree: int) -> None:
     target = step[1]
     _bind(target, target, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
 
