@@ -15,7 +15,7 @@ from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import limits_enforced, rlimits
 from ringfence.confine.plan import LaunchPlan, Prepared, Tree
 from ringfence.confine.toolchains import Toolchains, discover
-from ringfence.confine.view import HOME, PRIVATE, RUNNER, steps_for
+from ringfence.confine.view import HOME, PRIVATE, RUNNER, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -62,7 +62,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
     plan = LaunchPlan(
         flags=FLAGS,
         ids=ids,
-        steps=steps_for(
+        view=view_for(
             policy, ids, tools.read_only, tools.links, tools.covered,
             root_caller=root_caller, runner=_runner(), home_files=tools.home_files,
         ),  # fmt: skip
@@ -126,12 +126,12 @@ def _privileged_trees(
     plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
 ) -> list[int]:
     """Clone every source here, with the caller's rights: the box's own id could not open them."""
-    count = sum(isinstance(step, Tree) for step in plan.steps)
+    count = sum(isinstance(step, Tree) for step in plan.view.steps)
     if count > MAX_TREES:
         raise HostError(f"a box of a root caller can have {MAX_TREES} mounts, not {count}.", hint="Name fewer folders.")
     trees: list[int] = []
     try:
-        for step in plan.steps:
+        for step in plan.view.steps:
             if isinstance(step, Tree):
                 trees.append(_privileged_tree(step, block, owner, make_userns))
     except BaseException:

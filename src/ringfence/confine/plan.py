@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
 
 RDONLY, NOSUID, NODEV, NOEXEC = 0x1, 0x2, 0x4, 0x8  # MOUNT_ATTR_*, linux/mount.h
@@ -44,6 +45,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """What a box sees: the steps that make it, in order, and the same as the guest reads them."""
+
+    steps: tuple[Tree | Step, ...] = ()
+    wire: bytes = b""
+
+    @classmethod
+    def of(cls, steps: Iterable[Tree | Step]) -> View:
+        made = tuple(steps)
+        return cls(made, b"".join(_wire_step(step) for step in made))
+
+
+@dataclass(frozen=True, slots=True)
 class Ids:
     """The ids inside, and the maps of the user namespace as the kernel reads them (user_namespaces(7))."""
 
@@ -60,7 +74,7 @@ class LaunchPlan:
 
     flags: int
     ids: Ids | None
-    steps: tuple[Tree | Step, ...]
+    view: View
     environment: Mapping[str, str]
     workdir: str
     private: str
@@ -79,7 +93,7 @@ class LaunchPlan:
             "uid": ids.uid if ids else 0,
             "gid": ids.gid if ids else 0,
             "root_caller": int(ids is not None and not ids.deny_setgroups),
-            "steps": b"".join(_wire_step(step) for step in self.steps),
+            "steps": self.view.wire,
             "environment": [[name, value] for name, value in self.environment.items()],
             "workdir": self.workdir,
             "private": self.private,
@@ -93,7 +107,7 @@ class LaunchPlan:
 
     def describe(self) -> list[str]:
         """The plan as lines to read, in the order in which it is carried out."""
-        lines = [str(step) for step in self.steps]
+        lines = [str(step) for step in self.view.steps]
         lines += [f"set {name}={value}" for name, value in self.environment.items()]
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]
         lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]
@@ -106,7 +120,10 @@ def _wire_step(step: Tree | Step) -> bytes:
         fields = ["tree", step.target, step.source, step.attributes, int(step.recursive), *step.identity]
     else:
         fields = [step.kind, step.target, step.content, step.mode, 0, 0, 0]
-    return b"".join((field if isinstance(field, bytes) else os.fsencode(str(field))) + b"\0" for field in fields)
+    raw = [field if isinstance(field, bytes) else os.fsencode(str(field)) for field in fields]
+    if any(b"\0" in field for field in raw):
+        raise ConfigError(f"{step.target!r} cannot be in a box: its path or content holds a NUL byte.")
+    return b"\0".join(raw) + b"\0"
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ import tempfile
 
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import limits_enforced, rlimits
-from ringfence.confine.plan import LaunchPlan, Prepared
+from ringfence.confine.plan import LaunchPlan, Prepared, View
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
@@ -34,7 +34,7 @@ def prepare(policy: ResolvedPolicy) -> Prepared:
     plan = LaunchPlan(
         flags=0,
         ids=None,
-        steps=(),
+        view=View(),
         environment=environment_for(
             policy, home=f"{folder}/home", temporary=f"{folder}/tmp", path=os.environ.get("PATH", os.defpath), tools={}
         ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
-from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree
+from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree, View
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 HOME = "/home/user"
@@ -30,11 +30,12 @@ COVERED = ("kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", 
 """Entries of /proc that tell of the host or act on it."""
 
 
-def steps_for(
-    policy: ResolvedPolicy, ids: Ids, read_only: Sequence[str], links: Sequence[tuple[str, str]], covered: Sequence[str],
-    *, root_caller: bool, runner: bytes, home_files: Sequence[tuple[str, str]] = (),
-) -> tuple[Tree | Step, ...]:  # fmt: skip
-    """The whole view, in the order in which it is made: outer paths before inner ones."""
+@lru_cache(maxsize=16)
+def view_for(
+    policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
+    *, root_caller: bool, runner: bytes, home_files: tuple[tuple[str, str], ...] = (),
+) -> View:  # fmt: skip
+    """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts."""
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
     extra = [_named(folder, READ_ONLY) for folder in policy.read_only]
     extra += [_named(folder, WRITABLE, root_caller) for folder in policy.writable]
@@ -46,7 +47,7 @@ def steps_for(
     else:
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
-    return (
+    steps = (
         *_system(),
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
@@ -62,6 +63,7 @@ def steps_for(
         *(Step("cover", path) for path in covered),
         *_kernel_files(),
     )
+    return View.of(steps)
 
 
 def _named(folder: Folder, attributes: int, idmapped: bool = False) -> Tree:
