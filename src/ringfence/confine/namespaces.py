@@ -77,7 +77,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
         limits=rlimits(policy),
         filter=seccomp.build_filter(),
         scratch_bytes=SCRATCH_BYTES,
-        rules=tuple(seccomp.describe()),
+        rules=_filter_rules(),
     )
     trees: list[int] = []
     try:
@@ -92,6 +92,11 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
             box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
 
     return Prepared(plan, NAME, _enforcement(policy, root_caller), trees, tools.notes, release)
+
+
+@cache
+def _filter_rules() -> tuple[str, ...]:
+    return tuple(seccomp.describe())
 
 
 @cache
