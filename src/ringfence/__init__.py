@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ringfence.outcome import CapHit, Cancelled, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
+    from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.process.streams import Process
     from ringfence.sandbox import Sandbox, run
@@ -27,8 +27,8 @@ _PLACES = {
 }
 
 __all__ = [
-    "CapHit",
     "Cancelled",
+    "CapHit",
     "Denial",
     "Enforcement",
     "Exited",

@@ -17,7 +17,6 @@ from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
 from ringfence.process.command import as_bytes
 from ringfence.process.streams import Process
-from ringfence.process.wait import Waits
 from ringfence.world.local import LocalWorld, open_world
 
 T = TypeVar("T")
@@ -58,9 +57,7 @@ class Sandbox:
         self._world = await awaiting(open_world(self.config))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.cleanup()
 
     async def cleanup(self) -> None:
@@ -117,9 +114,7 @@ class Sandbox:
         result = await awaiting(self._open().run(command, (on_stdout, on_stderr)))
         return result.raise_for_status() if check else result
 
-    async def execute_command(
-        self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None
-    ) -> Result:
+    async def execute_command(self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None) -> Result:
         """Run one shell line, by bash where the box has it, else by sh. As run() otherwise."""
         return await awaiting(self._open().run(asking.shell_line(command, stdin, timeout)))
 

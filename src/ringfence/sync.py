@@ -1,9 +1,9 @@
 """The surface of ringfence without await: safe from any thread, and inside a running event loop (which it blocks).
 
-    from ringfence.sync import Sandbox
+from ringfence.sync import Sandbox
 
-    with Sandbox() as box:
-        box.run(["true"]).raise_for_status()
+with Sandbox() as box:
+    box.run(["true"]).raise_for_status()
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Sandbox:
         self._world = blocking(open_world(self.config))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.cleanup()
 
     def cleanup(self) -> None:
@@ -182,6 +180,7 @@ class Process:
         self._run.signal(signal.Signals(number))
 
     def terminate(self) -> None:
+        """Send SIGTERM to its first process."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -198,9 +197,7 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 

@@ -112,15 +112,12 @@ argument = st.one_of(
 )
 switches = st.frozensets(st.sampled_from(Switch))
 PROGRAMS = {
-    (machine, frozenset(opened)): build_filter(
-        debug=Switch.DEBUG in opened, nested=Switch.NESTED in opened, machine=machine
-    )
+    (machine, frozenset(opened)): build_filter(debug=Switch.DEBUG in opened, nested=Switch.NESTED in opened, machine=machine)
     for machine in MACHINES
     for opened in ([], [Switch.DEBUG], [Switch.NESTED], [Switch.DEBUG, Switch.NESTED])
 }
 BY_NUMBER = {
-    machine: {number: (call, group) for group in GROUPS for call, number in group.numbers(machine).items()}
-    for machine in MACHINES
+    machine: {number: (call, group) for group in GROUPS for call, number in group.numbers(machine).items()} for machine in MACHINES
 }
 
 
@@ -151,9 +148,7 @@ def test_a_program_decides_as_the_table_says(
 
 
 @settings(max_examples=800, deadline=None)
-@given(
-    st.sampled_from(MACHINES), switches, st.sampled_from(sorted(EXPECTED)), st.lists(argument, min_size=6, max_size=6)
-)
+@given(st.sampled_from(MACHINES), switches, st.sampled_from(sorted(EXPECTED)), st.lists(argument, min_size=6, max_size=6))
 def test_a_call_with_a_rule_is_decided_by_its_arguments(
     machine: Machine, opened: frozenset[Switch], call: str, arguments: list[int]
 ) -> None:

@@ -22,6 +22,8 @@ from ringfence.confine.seccomp.bpf import assemble
 from ringfence.confine.seccomp.filter import compose
 from ringfence.confine.seccomp.table import GROUPS, Machine, Switch, Verdict
 
+pytestmark = pytest.mark.live("seccomp")
+
 MACHINE: Machine = "aarch64" if os.uname().machine == "aarch64" else "x86_64"
 NUMBERS = {call: number for group in GROUPS for call, number in group.numbers(MACHINE).items()}
 NOBODY = 65534
@@ -33,10 +35,7 @@ CHILD = Path(__file__).with_name("seccomp_child.py").read_text()
 MARK = 4000  # an errno that no kernel gives: who answers with it is the filter
 MARKED = assemble(compose(MACHINE, frozenset(), answer(MARK)))
 REFUSED_CALLS = {
-    call: number
-    for group in GROUPS
-    if group.verdict is Verdict.REFUSE
-    for call, number in group.numbers(MACHINE).items()
+    call: number for group in GROUPS if group.verdict is Verdict.REFUSE for call, number in group.numbers(MACHINE).items()
 }
 Answers = dict[str, dict[str, list[Any]]]
 

@@ -40,9 +40,7 @@ def from_header(machine: Machine) -> dict[str, int]:
     found = {name: int(number) for name, number in rows}
     if machine == "aarch64":
         found = {
-            name: number
-            for name, number in found.items()
-            if number not in ONLY_ON_32_BITS and name not in NOT_CALLS_OF_AARCH64
+            name: number for name, number in found.items() if number not in ONLY_ON_32_BITS and name not in NOT_CALLS_OF_AARCH64
         }
         found["newfstatat"] = found.pop("fstatat")  # the name of the same number where pointers have 64 bits
     return found
@@ -81,9 +79,7 @@ def all_names() -> set[str]:
 
 
 def test_new_calls_have_the_same_number_on_every_machine() -> None:
-    first, second = (
-        {call: number for call, number in table(machine).items() if number >= SHARED_FROM} for machine in MACHINES
-    )
+    first, second = ({call: number for call, number in table(machine).items() if number >= SHARED_FROM} for machine in MACHINES)
     assert first == second
     assert sorted(first.values()) == list(range(SHARED_FROM, max(first.values()) + 1))
 

@@ -106,9 +106,7 @@ def test_uv_brings_its_managed_pythons_and_their_folder_by_name(host: Host) -> N
     host.file(".local/share/keyrings/login.keyring")
     without = host.discover(host.home / ".local/bin")
     assert host.mounts(without) == {".local/bin", f"{store}/cpython-3.12.5-linux-x86_64-gnu"}
-    assert in_box(without, f"{host.home}/.local/bin/python3.12") == os.path.realpath(
-        host.home / ".local/bin/python3.12"
-    )
+    assert in_box(without, f"{host.home}/.local/bin/python3.12") == os.path.realpath(host.home / ".local/bin/python3.12")
     host.file(".local/bin/uv")
     found = host.discover(host.home / ".local/bin")
     assert host.mounts(found) == {".local/bin", store}
@@ -309,9 +307,7 @@ def test_an_interpreter_of_the_workspace_works_by_what_it_says_of_itself(host: H
 
 
 @pytest.mark.parametrize("base_prefix", ["", "home"])
-def test_an_interpreter_whose_prefix_is_the_home_is_noted_and_the_home_is_not_mounted(
-    host: Host, base_prefix: str
-) -> None:
+def test_an_interpreter_whose_prefix_is_the_home_is_noted_and_the_home_is_not_mounted(host: Host, base_prefix: str) -> None:
     host.python(".")
     found = host.discover(interpreter=host.home / "bin/python3", base_prefix=str(host.home) if base_prefix else "")
     assert found.read_only == ()

@@ -59,9 +59,7 @@ def host(tmp_path: Path) -> Host:
         ("/usr/bin\0/x", "does not exist"),
     ],
 )
-def test_a_path_entry_that_must_not_be_followed_is_dropped_and_the_note_says_why(
-    host: Host, entry: str, why: str
-) -> None:
+def test_a_path_entry_that_must_not_be_followed_is_dropped_and_the_note_says_why(host: Host, entry: str, why: str) -> None:
     for name in ("file", ".ssh/bin/x", ".ssh/id_ed25519", ".config/x", ".local/share/x", "locked/x", "shared/x"):
         host.file(name)
     for name in ("bin/x", ".venv/bin/x"):
@@ -233,9 +231,7 @@ def test_a_home_behind_a_link_keeps_its_name_inside(tmp_path: Path) -> None:
     host.file("dots/foo/bin/x")
     host.link(".foo", "dots/foo")
     found = host.discover(host.home / ".cargo/bin", host.home / ".foo/bin")
-    assert set(found.read_only) == {
-        f"{tmp_path}/disk/{n}" for n in (".cargo/bin", ".rustup/toolchains", "dots/foo/bin")
-    }
+    assert set(found.read_only) == {f"{tmp_path}/disk/{n}" for n in (".cargo/bin", ".rustup/toolchains", "dots/foo/bin")}
     assert found.path == (f"{host.home}/.cargo/bin", f"{host.home}/.foo/bin")
     assert not any(link == str(host.home) for link, _ in found.links)
 
@@ -258,9 +254,7 @@ def trees(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, str]], list[tuple
     folders = [f"{draw(ROOTS)}/{folder}" for folder in draw(st.lists(FOLDERS, min_size=1, max_size=8))]
     anywhere = st.sampled_from([*folders, "home", "ws", "home/ws2", ".", "home/.ssh"])
     marks = [(draw(anywhere), mark) for mark in draw(st.lists(MARKS, max_size=6))]
-    links = [
-        (f"{draw(anywhere)}/{draw(st.sampled_from(NAMES))}", draw(anywhere)) for _ in range(draw(st.integers(0, 5)))
-    ]
+    links = [(f"{draw(anywhere)}/{draw(st.sampled_from(NAMES))}", draw(anywhere)) for _ in range(draw(st.integers(0, 5)))]
     deeper = st.builds(lambda a, b: f"{a}/{b}", anywhere, st.sampled_from((*NAMES, "..")))
     return folders, marks, links, draw(st.lists(anywhere | deeper, min_size=1, max_size=8))
 

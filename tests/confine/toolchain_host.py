@@ -38,9 +38,7 @@ class Host:
 
     def environment(self, prefix: str | Path, base: Path) -> Path:
         """An environment as `python -m venv` leaves it."""
-        self.file(
-            self.home / prefix / "pyvenv.cfg", f"home = {base}/bin\ninclude-system-site-packages = false\n", 0o644
-        )
+        self.file(self.home / prefix / "pyvenv.cfg", f"home = {base}/bin\ninclude-system-site-packages = false\n", 0o644)
         self.link(self.home / prefix / "bin/python", base / "bin/python3")
         self.link(self.home / prefix / "bin/python3", "python")
         self.file(self.home / prefix / "lib/python3.12/site-packages/x.py", mode=0o644)
@@ -58,9 +56,7 @@ class Host:
         self.python(".pyenv/versions/3.12.1")
         return self.home / ".pyenv"
 
-    def discover(
-        self, *entries: str | Path, interpreter: str | Path = "/usr/bin/python3", **options: object
-    ) -> Toolchains:
+    def discover(self, *entries: str | Path, interpreter: str | Path = "/usr/bin/python3", **options: object) -> Toolchains:
         found = discover(
             path=":".join(map(str, entries)),
             home=str(self.home),

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from ringfence.policy.resolve import ResolvedPolicy
 
 
-def environment_for(
-    policy: ResolvedPolicy, *, home: str, temporary: str, path: str, tools: Mapping[str, str]
-) -> dict[str, str]:
+def environment_for(policy: ResolvedPolicy, *, home: str, temporary: str, path: str, tools: Mapping[str, str]) -> dict[str, str]:
     """Names a program expects, then what the tools need, then what the caller set."""
     made = {
         "PATH": path,

@@ -24,8 +24,22 @@ LOCKS = "/run/ringfence"
 
 
 def own(uid: int, gid: int) -> Ids:
-    """The ids of an ordinary caller's box: its own, and nothing else is mapped."""
-    return Ids(uid, gid, f"{uid} {uid} 1", f"{gid} {gid} 1", deny_setgroups=True)
+    """The ids of an ordinary caller's box: its own, and nothing else is mapped.
+
+    A caller that is 0 only in a user namespace of its own is ordinary; inside it is INSIDE, since exec gives 0 more.
+    """
+    inside = (uid or INSIDE, gid or INSIDE)
+    return Ids(*inside, f"{inside[0]} {uid} 1", f"{inside[1]} {gid} 1", deny_setgroups=True)
+
+
+def has_blocks() -> bool:
+    """Whether this caller is root over the ids of the blocks: not so in a user namespace that maps a few ids only."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/uid_map") as lines:
+        ranges = [(int(start), int(count)) for start, _, count in (line.split() for line in lines)]
+    last = (FIRST_BLOCK + BLOCKS) * BLOCK
+    return any(start <= FIRST_BLOCK * BLOCK and last <= start + count for start, count in ranges)
 
 
 def of_block(block: int, owner: tuple[int, int]) -> Ids:

@@ -54,7 +54,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
             "mode danger-full-access is not built for namespaces in this version.",
             hint="Name the folders in writable, or tier='process'.",
         )
-    root_caller = os.geteuid() == 0
+    root_caller = box_ids.has_blocks()
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
     ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
@@ -63,12 +63,16 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
         flags=FLAGS,
         ids=ids,
         view=view_for(
-            policy, ids, tools.read_only, tools.links, tools.covered,
-            root_caller=root_caller, runner=_runner(), home_files=tools.home_files,
+            policy,
+            ids,
+            tools.read_only,
+            tools.links,
+            tools.covered,
+            root_caller=root_caller,
+            runner=_runner(),
+            home_files=tools.home_files,
         ),  # fmt: skip
-        environment=environment_for(
-            policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment
-        ),
+        environment=environment_for(policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
         interpreters=interpreters(policy),
@@ -127,9 +131,7 @@ def _tools(policy: ResolvedPolicy) -> Toolchains:
     return tools
 
 
-def _privileged_trees(
-    plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
-) -> list[int]:
+def _privileged_trees(plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]) -> list[int]:
     """Clone every source here, with the caller's rights: the box's own id could not open them."""
     count = sum(isinstance(step, Tree) for step in plan.view.steps)
     if count > MAX_TREES:
@@ -146,9 +148,7 @@ def _privileged_trees(
     return trees
 
 
-def _privileged_tree(
-    step: Tree, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
-) -> int:
+def _privileged_tree(step: Tree, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]) -> int:
     try:
         path = kernel.open_path(os.fsencode(step.source), follow=False)
     except OSError as error:

@@ -159,9 +159,7 @@ class Guest:
             os.close(descriptor)
         return os.fsencode(path)
 
-    def spawn(
-        self, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, stdio: "list[int]", limited: bool = True
-    ) -> int:
+    def spawn(self, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, stdio: "list[int]", limited: bool = True) -> int:
         """Start argv in a session of its own, stdio as descriptors 0, 1... Raises StartError with the stage that failed."""
         environment = {**self.environment, **{key.encode(): value for key, value in env.items()}}
         try:

@@ -7,14 +7,13 @@ Runs inside the box under whichever interpreter the workspace has (3.8 or newer)
 never reads a request: the child does, after it has let go of the socket.
 """
 
+import _signal  # type: ignore[import-not-found]
+import _socket
 import atexit
 import gc
 import os
-import sys
-
-import _signal  # type: ignore[import-not-found]
-import _socket
 import resource
+import sys
 from _frozen_importlib_external import SourceFileLoader  # what importlib.machinery names, without its import
 
 REQUESTS = 3

@@ -142,6 +142,7 @@ class Process:
         self._run.signal(signal.Signals(number))
 
     def terminate(self) -> None:
+        """Send SIGTERM to its first process."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -159,9 +160,7 @@ class Process:
     async def __aenter__(self) -> Process:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
 
 

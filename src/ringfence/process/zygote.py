@@ -26,9 +26,7 @@ class Zygote:
         actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
         try:
             # setsid: a Ctrl-C in the caller's terminal must not end the boxes before the caller decides.
-            self.pid = os.posix_spawn(
-                sys.executable, [sys.executable, "-I", "-S", program], {}, file_actions=actions, setsid=True
-            )
+            self.pid = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", program], {}, file_actions=actions, setsid=True)
         except OSError as error:
             ours.close()
             raise HostError(f"{sys.executable} cannot be started: {error.strerror}.", errno=error.errno or 0) from None

@@ -72,9 +72,7 @@ def _mode(argument: int) -> Callable[[Node], Node]:
 
 
 def _open(flags: int) -> Callable[[Node], Node]:
-    return lambda forbidden: any_bit(
-        flags, CREATING_FLAGS, any_bit(flags + 1, SET_ID_BITS, forbidden, ALLOWED), ALLOWED
-    )
+    return lambda forbidden: any_bit(flags, CREATING_FLAGS, any_bit(flags + 1, SET_ID_BITS, forbidden, ALLOWED), ALLOWED)
 
 
 # asm-generic/ioctls.h. TIOCSTI types into a terminal as if the user did, TIOCLINUX pastes into a console, TIOCCONS

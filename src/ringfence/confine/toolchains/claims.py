@@ -109,9 +109,7 @@ class Claims:
                     if not part:
                         self._taken.discard((row.parts, prefix))
                         raise
-                    self.notes.append(
-                        f"The folder {prefix!r} of {row.tool} is not complete inside because it {refused}."
-                    )
+                    self.notes.append(f"The folder {prefix!r} of {row.tool} is not complete inside because it {refused}.")
                 self.keep_links(place)
         self._cover(prefix)
         if row.variable:
@@ -138,9 +136,7 @@ class Claims:
                     continue
                 self._followed_links += 1
                 if self._followed_links > MAX_FOLLOWED:
-                    self.notes.append(
-                        f"{folder!r} holds too many links to follow, so some of its programs may not work."
-                    )
+                    self.notes.append(f"{folder!r} holds too many links to follow, so some of its programs may not work.")
                     return
                 target = self.files.resolve(entry.path)
             except Refused:

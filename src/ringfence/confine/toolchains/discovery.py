@@ -54,9 +54,7 @@ def discover(
     or that what is mounted now is still there later.
     """
     if not home.startswith("/"):
-        raise ValueError(
-            f"The home folder {home!r} is not an absolute path; pass the caller's own, as Path.home() gives it."
-        )
+        raise ValueError(f"The home folder {home!r} is not an absolute path; pass the caller's own, as Path.home() gives it.")
     claims = Claims(home, writable)
     caller = environment or {}
     kept: list[str] = []
