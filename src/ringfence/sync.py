@@ -132,9 +132,9 @@ class Process:
         self._world, self._command = world, command
         self._result: Result | None = None
         self._run: Run = world.begin(command, drained=False, ends=ends)
-        self.stdin: IO[bytes] = open(ends[0], "wb", buffering=0)
-        self.stdout: IO[bytes] = open(ends[1], "rb", buffering=0)
-        self.stderr: IO[bytes] = open(ends[2], "rb", buffering=0)
+        self.stdin: IO[bytes] = os.fdopen(ends[0], "wb", buffering=0)
+        self.stdout: IO[bytes] = os.fdopen(ends[1], "rb", buffering=0)
+        self.stderr: IO[bytes] = os.fdopen(ends[2], "rb", buffering=0)
         try:
             blocking(self._until_started())
             if self._run.ended or self._run.gone:

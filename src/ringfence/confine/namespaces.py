@@ -71,7 +71,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
             root_caller=root_caller,
             runner=_runner(),
             home_files=tools.home_files,
-        ),  # fmt: skip
+        ),
         environment=environment_for(policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,

@@ -33,7 +33,7 @@ def serve() -> str:
             if not pid:
                 return
             times = (int(usage.ru_utime * 1e6), int(usage.ru_stime * 1e6))
-            requests.send(b"E %d %d %d %d" % ((pid, status) + times))
+            requests.send(b"E %d %d %d %d" % ((pid, status, *times)))
 
     _signal.signal(_signal.SIGCHLD, reap)
     gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent

@@ -209,10 +209,7 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
             hint=f"Built are {', '.join(BUILT_TIERS)}; nothing runs with less than what was asked for.",
         )
     policy = resolve(config, home=os.path.expanduser("~"))
-    if config.tier == "process":
-        prepared = floor.prepare(policy)
-    else:
-        prepared = namespaces.prepare(policy, boxes.make_userns)
+    prepared = floor.prepare(policy) if config.tier == "process" else namespaces.prepare(policy, boxes.make_userns)
     try:
         box = yield from boxes.make(prepared.plan, list(prepared.trees), host.why_no_namespaces)
     except BaseException:
