@@ -115,14 +115,14 @@ class Guest:
             self.created = Created(self.workdir)
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
-        stdio = descriptors[1:] if request["stdin"] else [self.null, *descriptors[1:]]
+        stdio = descriptors[1:] if "stdin" in request else [self.null, *descriptors[1:]]
         self._start(request, channel, stdio)
         for descriptor in descriptors[1:]:
             os.close(descriptor)
         return True
 
     def _start(self, request: "dict[str, Any]", channel: "_socket.socket", stdio: "list[int]") -> None:
-        run = Run(channel, request["deadline"], "")
+        run = Run(channel, request.get("deadline", 0), "")
         try:
             if request["op"] == b"program":
                 started = self.programs.start(request, stdio, run)
@@ -133,7 +133,7 @@ class Guest:
                 assert isinstance(argv, list)
                 if "script" in request:
                     argv = [*argv, self.write_script(run, request["script"], request["suffix"])]
-                started = self.spawn(argv, request["env"], request["cwd"], stdio)
+                started = self.spawn(argv, request.get("env", {}), request.get("cwd", os.fsencode(self.workdir)), stdio)
         except (OSError, StartError) as error:
             self.fail(run, error)
             return
@@ -141,7 +141,7 @@ class Guest:
         self.poll.register(channel.fileno(), select.EPOLLIN)
         if started:
             self.started(run, started)
-            if request.get("announce"):
+            if "announce" in request:
                 self._answer(run, {"started": started})
 
     def started(self, run: Run, pid: int) -> None:

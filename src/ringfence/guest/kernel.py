@@ -164,7 +164,7 @@ def timer_descriptor() -> int:
 
 def arm(timer: int, at_ns: int) -> None:
     """Let timer fire at at_ns of CLOCK_MONOTONIC (nanoseconds); 0 disarms it."""
-    wanted = _TimerSpec(0, 0, at_ns // 1_000_000_000, at_ns % 1_000_000_000)
+    wanted = _TimerSpec(0, 0, *divmod(at_ns, 1_000_000_000))
     _check(_libc.timerfd_settime(timer, TFD_TIMER_ABSTIME, ctypes.byref(wanted), None), "timerfd_settime")
 
 

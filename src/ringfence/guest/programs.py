@@ -38,7 +38,7 @@ class Programs:
     def start(self, request: "dict[str, Any]", stdio: "list[int]", run: "Run") -> int:
         """Start one program; its pid, or 0 when the template will report it."""
         path = self.guest.write_script(run, request["code"], b".py")
-        cwd, env = request["cwd"], request["env"]
+        cwd, env = request.get("cwd", os.fsencode(self.guest.workdir)), request.get("env", {})
         assert isinstance(cwd, bytes) and isinstance(env, dict)
         if not self.ran_one:
             self.ran_one = True

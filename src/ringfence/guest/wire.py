@@ -111,6 +111,8 @@ def _read_dict(data: bytes, at: int, depth: int) -> tuple[dict[str, object], int
 
 
 def _integer(digits: bytes) -> int:
+    if digits.isdigit() and digits[0] != 0x30 and len(digits) <= MAX_DIGITS:
+        return int(digits)
     body = digits[1:] if digits[:1] == b"-" else digits
     if not body or len(body) > MAX_DIGITS or not body.isdigit() or (body[:1] == b"0" and digits != b"0"):
         raise WireError("not an integer")

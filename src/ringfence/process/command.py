@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from ringfence.errors import ArgumentError
 
@@ -39,12 +40,17 @@ def of_argv(argv: object) -> tuple[str, ...]:
     sizes = [len(os.fsencode(word)) + 1 for word in words]
     if max(sizes) > MAX_ARGUMENT:
         raise ArgumentError(f"argv holds an argument of {max(sizes)} bytes; the kernel takes {MAX_ARGUMENT}.")
-    most = os.sysconf("SC_ARG_MAX")
+    most = _most_bytes()
     if sum(sizes) + 8 * len(words) > most:
         raise ArgumentError(f"argv has {sum(sizes)} bytes; the kernel takes {most} with the environment (ARG_MAX).")
     if not words[0]:
         raise ArgumentError("argv begins with an empty string, which names no program.")
     return tuple(words)
+
+
+@cache
+def _most_bytes() -> int:
+    return os.sysconf("SC_ARG_MAX")
 
 
 def checked_text(value: object, what: str) -> str:

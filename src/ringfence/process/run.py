@@ -61,7 +61,7 @@ class Run:
                 given.append(mine)
                 opened.append(other)
             self._poll = select.epoll()
-            self._send({**request, "stdin": int(stdin), "announce": int(not drained)}, opened)
+            self._send({**request, **_given(stdin=stdin, announce=not drained)}, opened)
         except BaseException as error:
             self.release()
             for descriptor in given:
@@ -86,8 +86,9 @@ class Run:
         if self.wall is not None:
             self._deadline_ns = time.monotonic_ns() + int(self.wall * 1e9)
             self.box.arm(self, self._deadline_ns)
+            request = {**request, "deadline": self._deadline_ns}
         try:
-            self.box.send({**request, "deadline": self._deadline_ns}, descriptors)
+            self.box.send(request, descriptors)
         except SandboxLostError:
             self.release()
             raise
@@ -182,7 +183,7 @@ class Run:
                     break
                 if on_chunk:
                     on_chunk(stream.fresh)
-            if stream.ended:
+            if stream.ended and not self.ended:
                 self._poll.unregister(descriptor)
 
     def _drain_rest(self) -> None:
@@ -273,3 +274,8 @@ class Run:
             if stream.descriptor >= 0:
                 os.close(stream.descriptor)
                 stream.descriptor = -1
+
+
+def _given(**flags: bool) -> dict[str, object]:
+    """The flags that are set: what is not said costs nothing to say."""
+    return {name: 1 for name, value in flags.items() if value}

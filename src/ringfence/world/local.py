@@ -72,11 +72,11 @@ class LocalWorld:
         limits = self.policy.limits
         bounds = [bound for bound in (command.timeout, limits.wall_seconds) if bound is not None]
         run = Run(self.box, limits, min(bounds, default=None))
-        request = {
-            **command.request,
-            "cwd": self.folder_for(command.cwd),
-            "env": {**command.environment},
-        }
+        request = {**command.request}
+        if command.cwd is not None:
+            request["cwd"] = self.folder_for(command.cwd)
+        if command.environment:
+            request["env"] = dict(command.environment)
         pipes = run.start(request, command.data, drained=drained)
         if ends is not None:
             ends.extend(pipes)
@@ -112,7 +112,7 @@ class LocalWorld:
     def _files(self, do: str, path: str, more: Mapping[str, object], data: bytes | None, keep: int) -> Waits[bytes]:
         self.must_be_open()
         run = Run(self.box, self.policy.limits, FILE_SECONDS, keep=2 * keep)
-        request = {"op": "files", "do": do, "path": path, "cwd": "/", "env": {}, **more}
+        request = {"op": "files", "do": do, "path": path, **more}
         try:
             run.start(request, b"" if data is None and do == "write" else data)
             yield from run.finish()
