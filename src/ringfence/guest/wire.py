@@ -47,7 +47,7 @@ def _write(value: object, parts: list[bytes]) -> None:
     elif isinstance(value, dict):
         parts.append(b"d")
         for key in sorted(value):
-            _write(key, parts)
+            parts.append(b"%d:%b" % (len(key), key.encode("ascii")))
             _write(value[key], parts)
         parts.append(b"e")
     else:

@@ -70,31 +70,31 @@ def parse(packet: bytes) -> Message:
         raise ProtocolError(f"the guest sent bytes that are no message: {error}.") from None
     if not isinstance(fields, dict):
         raise ProtocolError("the guest sent something that is not a message.")
-    match frozenset(fields):
-        case names if names == {"ready"}:
-            _integer(fields, "ready", 1, MAX_PID)
-            return Ready()
-        case names if names == {"started"}:
-            return Started(_integer(fields, "started", 1, MAX_PID))
-        case names if names == {"failed", "stage", "path"}:
-            return Refused(_text(fields, "stage", 500), _text(fields, "path", MAX_PATH), _integer(fields, "failed", 0, 4096))
-        case names if names == {"failed", "stage", "path", "mode", "cause"}:
-            return Failed(
-                _integer(fields, "failed", 0, 4096),
-                _one_of(fields, "stage", STAGES),
-                _text(fields, "path", MAX_PATH),
-                _integer(fields, "mode", 0, 0o177777),
-                _one_of(fields, "cause", CAUSES),
-            )
-        case names if names - {"created"} == {"status", "user", "system", "took", "cause"}:
-            return Ended(
-                _status(fields),
-                _integer(fields, "user", 0, MAX_MICROSECONDS) / 1e6,
-                _integer(fields, "system", 0, MAX_MICROSECONDS) / 1e6,
-                _integer(fields, "took", 0, MAX_MICROSECONDS * 1000) / 1e9,
-                _one_of(fields, "cause", CAUSES),
-                _created(fields.get("created")),
-            )
+    names = fields.keys()
+    if names - {"created"} == {"status", "user", "system", "took", "cause"}:
+        return Ended(
+            _status(fields),
+            _integer(fields, "user", 0, MAX_MICROSECONDS) / 1e6,
+            _integer(fields, "system", 0, MAX_MICROSECONDS) / 1e6,
+            _integer(fields, "took", 0, MAX_MICROSECONDS * 1000) / 1e9,
+            _one_of(fields, "cause", CAUSES),
+            _created(fields.get("created")),
+        )
+    if names == {"failed", "stage", "path", "mode", "cause"}:
+        return Failed(
+            _integer(fields, "failed", 0, 4096),
+            _one_of(fields, "stage", STAGES),
+            _text(fields, "path", MAX_PATH),
+            _integer(fields, "mode", 0, 0o177777),
+            _one_of(fields, "cause", CAUSES),
+        )
+    if names == {"started"}:
+        return Started(_integer(fields, "started", 1, MAX_PID))
+    if names == {"ready"}:
+        _integer(fields, "ready", 1, MAX_PID)
+        return Ready()
+    if names == {"failed", "stage", "path"}:
+        return Refused(_text(fields, "stage", 500), _text(fields, "path", MAX_PATH), _integer(fields, "failed", 0, 4096))
     raise ProtocolError(f"the guest sent a message with the fields {sorted(fields)[:8]}.")
 
 

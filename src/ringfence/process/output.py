@@ -15,10 +15,9 @@ WIDE_AFTER = 1 << 19
 
 
 class Stream:
-    """Reads one pipe without ever blocking and keeps at most `keep` bytes of it, half head and half tail."""
+    """Reads one non-blocking pipe and keeps at most `keep` bytes of it, half head and half tail."""
 
     def __init__(self, descriptor: int, keep: int) -> None:
-        os.set_blocking(descriptor, False)
         self.descriptor = descriptor
         self.total = 0
         self.fresh: bytes = b""  # what the last read brought, for a callback

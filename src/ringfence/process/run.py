@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 import os
 import select
 import time
@@ -12,7 +11,7 @@ from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLo
 from ringfence.guest import wire
 from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
-from ringfence.process import classify, messages
+from ringfence.process import classify, ends, messages
 from ringfence.process.box import GRACE_NS, Box
 from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
@@ -36,8 +35,8 @@ class Run:
         self.gone = False  # the channel closed without a word
         self._stdin = -1
         self._unsent = memoryview(b"")
-        self._poll: select.epoll | None = None
-        self._channel: _socket.socket | None = None
+        self._stdin_watched = False
+        self._ends: ends.Ends | None = None
         self._deadline_ns = 0
 
     def start(self, request: dict[str, object], data: bytes | None, *, drained: bool = True) -> tuple[int, int, int]:
@@ -45,53 +44,45 @@ class Run:
 
         Returns the outside ends of stdin, stdout, stderr (-1 where this object holds them or there is none).
         """
-        opened: list[int] = []
-        given: list[int] = []
+        stdin = data is not None or not drained
+        theirs_in = -1
         try:
-            ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-            self._channel = ours
-            ours.setblocking(False)
-            opened.append(theirs.detach())
-            stdin = data is not None or not drained
+            self._ends = ends.take()
             if stdin:
                 theirs_in, self._stdin = os.pipe()
-                opened.append(theirs_in)
-            for _ in range(2):
-                mine, other = os.pipe()
-                given.append(mine)
-                opened.append(other)
-            self._poll = select.epoll()
-            self._send({**request, **_given(stdin=stdin, announce=not drained)}, opened)
+            channel, *output = self._ends.theirs
+            sent = [channel, theirs_in, *output] if stdin else [channel, *output]
+            self._send({**request, **_given(stdin=stdin, announce=not drained)}, sent)
+            self._ends.close_theirs()
         except BaseException as error:
             self.release()
-            for descriptor in given:
-                os.close(descriptor)
             if isinstance(error, RingfenceError) or not isinstance(error, OSError):
                 raise
             raise HostError(f"no pipe for a command: {error.strerror}.", errno=error.errno or 0) from None
         finally:
-            for descriptor in opened:
-                os.close(descriptor)
-        self._poll.register(ours.fileno(), select.EPOLLIN)
+            if theirs_in >= 0:
+                os.close(theirs_in)
         if not drained:
-            stdin_end, self._stdin = self._stdin, -1
-            return stdin_end, given[0], given[1]
-        self.streams = (Stream(given[0], self.keep), Stream(given[1], self.keep))
-        for stream in self.streams:
-            self._poll.register(stream.descriptor, select.EPOLLIN)
+            return self._hand_over()
+        self.streams = (Stream(self._ends.streams[0], self.keep), Stream(self._ends.streams[1], self.keep))
         self._feed_first(data)
         return -1, -1, -1
+
+    def _hand_over(self) -> tuple[int, int, int]:
+        """Give the ends of the pipes away: somebody else reads and writes them."""
+        assert self._ends is not None
+        stdin, self._stdin = self._stdin, -1
+        output, self._ends.streams = self._ends.streams, []
+        for descriptor in output:
+            self._ends.poll.unregister(descriptor)
+        return stdin, output[0], output[1]
 
     def _send(self, request: dict[str, object], descriptors: list[int]) -> None:
         if self.wall is not None:
             self._deadline_ns = time.monotonic_ns() + int(self.wall * 1e9)
             self.box.arm(self, self._deadline_ns)
             request = {**request, "deadline": self._deadline_ns}
-        try:
-            self.box.send(request, descriptors)
-        except SandboxLostError:
-            self.release()
-            raise
+        self.box.send(request, descriptors)
 
     # Input
 
@@ -102,8 +93,9 @@ class Run:
         self._unsent = memoryview(data)
         self._feed()
         if self._stdin >= 0:
-            assert self._poll is not None
-            self._poll.register(self._stdin, select.EPOLLOUT)
+            assert self._ends is not None
+            self._ends.poll.register(self._stdin, select.EPOLLOUT)
+            self._stdin_watched = True
 
     def _feed(self) -> None:
         try:
@@ -113,6 +105,9 @@ class Run:
             return
         except BrokenPipeError:
             pass  # the command does not read its input; that is its affair
+        if self._stdin_watched:
+            assert self._ends is not None
+            self._ends.poll.unregister(self._stdin)
         os.close(self._stdin)
         self._stdin = -1
 
@@ -120,10 +115,11 @@ class Run:
 
     def finish(self) -> Waits[None]:
         """Until the command has ended and what it wrote is read, or the box is lost."""
-        assert self._poll is not None
+        descriptor = self.descriptor
+        ends.make_ahead()
         until = (self._deadline_ns + GRACE_NS) / 1e9 + LATE_SECONDS if self._deadline_ns else None
         while not self.ended and not self.gone:
-            if not (yield Readable(self._poll.fileno(), until)):
+            if not (yield Readable(descriptor, until)):
                 self.box.kill()
                 self.gone = True
             self.step()
@@ -134,14 +130,14 @@ class Run:
     @property
     def descriptor(self) -> int:
         """Readable when step() has something to do."""
-        assert self._poll is not None
-        return self._poll.fileno()
+        assert self._ends is not None
+        return self._ends.poll.fileno()
 
     def step(self) -> None:
         """Do what can be done without waiting."""
-        assert self._poll is not None and self._channel is not None
-        for descriptor, _ in self._poll.poll(0):
-            if descriptor == self._channel.fileno():
+        assert self._ends is not None
+        for descriptor, _ in self._ends.poll.poll(0):
+            if descriptor == self._ends.channel.fileno():
                 self._hear()
             elif descriptor == self._stdin:
                 self._feed()
@@ -149,9 +145,9 @@ class Run:
                 self._read(descriptor, READS_A_TURN)
 
     def _hear(self) -> None:
-        assert self._channel is not None
+        assert self._ends is not None
         try:
-            packet, _ = wire.receive(self._channel, 0)
+            packet, _ = wire.receive(self._ends.channel, 0)
         except BlockingIOError:
             return
         except (OSError, wire.WireError):
@@ -173,7 +169,6 @@ class Run:
             raise ProtocolError("the guest spoke out of turn.")
 
     def _read(self, descriptor: int, times: int) -> None:
-        assert self._poll is not None
         for at, stream in enumerate(self.streams):
             if stream.descriptor != descriptor:
                 continue
@@ -184,7 +179,8 @@ class Run:
                 if on_chunk:
                     on_chunk(stream.fresh)
             if stream.ended and not self.ended:
-                self._poll.unregister(descriptor)
+                assert self._ends is not None
+                self._ends.poll.unregister(descriptor)
 
     def _drain_rest(self) -> None:
         """What the command wrote before it ended is in the pipes; a process it left behind does not hold the call."""
@@ -238,20 +234,20 @@ class Run:
         self._tell({"op": "signal", "number": number})
 
     def _tell(self, message: dict[str, object]) -> None:
-        if self._channel is not None and not self.ended and not self.gone:
+        if self._ends is not None and not self.ended and not self.gone:
             try:
-                wire.send(self._channel, message)
+                wire.send(self._ends.channel, message)
             except OSError:
                 pass  # it has ended; its message is on the way
 
     def abort(self, within: float = 3.0) -> Waits[None]:
         """End the whole tree and wait until it is gone; when the guest cannot do that in time, end the box."""
-        if self._channel is None or self._poll is None:
+        if self._ends is None:
             return
         self._tell({"op": "kill"})
         until = time.monotonic() + within
         while not self.ended and not self.gone:
-            if not (yield Readable(self._poll.fileno(), until)):
+            if not (yield Readable(self.descriptor, until)):
                 self.box.kill()
                 yield from self.box.cause_of_death(within)
                 return
@@ -261,19 +257,12 @@ class Run:
         """Close every descriptor of this run. Safe to call again."""
         if self.wall is not None:
             self.box.disarm(self)
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._poll is not None:
-            self._poll.close()
-            self._poll = None
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
-        for stream in self.streams:
-            if stream.descriptor >= 0:
-                os.close(stream.descriptor)
-                stream.descriptor = -1
+        if self._ends is not None:
+            self._ends.close()
+            self._ends = None
 
 
 def _given(**flags: bool) -> dict[str, object]:

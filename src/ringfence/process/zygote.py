@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 from ringfence.errors import HostError, SandboxLostError
 from ringfence.guest import wire
+from ringfence.process import ends
 
 
 class Zygote:
@@ -76,6 +77,7 @@ def shut_down() -> None:
     global _current
     with _lock:
         ended, _current = _current, None
+    ends.drop()
     if ended is not None:
         ended.close()
 
