@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -26,8 +27,12 @@ credential (those of package clients, of git, of proxies) are not among them."""
 
 NODES = ("null", "zero", "full", "random", "urandom", "tty")
 
-COVERED = ("kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug", "latency_stats", "acpi", "scsi")
-"""Entries of /proc that tell of the host or act on it."""
+COVERED = ("kcore", "keys", "key-users", "sysrq-trigger")
+"""Entries of /proc that tell of the host or act on it, covered although their modes close most of them to a box already."""
+
+SMALL_BYTES = 16 * 1024
+"""A settings file up to this size is copied into the box: a copy costs less than a mount, to make and to take down."""
+SMALL_FILES = 8
 
 
 @lru_cache(maxsize=16)
@@ -51,7 +56,7 @@ def view_for(
         *_system(),
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
-        Step("private", "/var/tmp", 0o1777),
+        Step("link", "/var/tmp", content=b"/tmp"),
         Step("private", "/dev/shm", 0o1777),
         Step("private", HOME, 0o700),
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
@@ -77,15 +82,42 @@ def _system() -> tuple[Tree | Step, ...]:
 
 
 def _system_folders() -> Iterator[Tree | Step]:
-    for path in (*SYSTEM, *(f"/etc/{name}" for name in ETC)):
-        if os.path.islink(path):
-            yield Step("link", path, content=os.fsencode(os.readlink(path)))
-        elif os.path.exists(path):
-            yield Tree(path, path, READ_ONLY, recursive=os.path.isdir(path))
+    for path in SYSTEM:
+        yield from _as_it_is(path)
+    for name in ETC:
+        copied = _copied(f"/etc/{name}")
+        yield from copied if copied is not None else _as_it_is(f"/etc/{name}")
     if os.path.isdir("/sys/devices/system/cpu"):
         yield Tree("/sys/devices/system/cpu", "/sys/devices/system/cpu", READ_ONLY | NOEXEC)
     for node in NODES:
         yield Tree(f"/dev/{node}", f"/dev/{node}", NOEXEC)
+
+
+def _as_it_is(path: str) -> Iterator[Tree | Step]:
+    if os.path.islink(path):
+        yield Step("link", path, content=os.fsencode(os.readlink(path)))
+    elif os.path.exists(path):
+        yield Tree(path, path, READ_ONLY, recursive=os.path.isdir(path))
+
+
+def _copied(path: str) -> list[Step] | None:
+    """Steps that copy a small file, or a folder of few small files; None for what is mounted instead."""
+    try:
+        if os.path.islink(path):
+            return None
+        if os.path.isdir(path):
+            names = sorted(os.listdir(path))
+            parts = [_copied(f"{path}/{name}") for name in names] if len(names) <= SMALL_FILES else [None]
+            steps = [step for part in parts if part is not None for step in part]
+            return None if None in parts else [Step("folder", path), *steps]
+        found = os.stat(path)
+        if found.st_size > SMALL_BYTES or not found.st_mode & stat.S_IROTH:
+            return None
+        with open(path, "rb") as file:
+            content = file.read(SMALL_BYTES)
+    except OSError:
+        return None
+    return None if b"\0" in content else [Step("file", path, 0o444, content)]
 
 
 def _made_files(ids: Ids) -> Iterator[Step]:
@@ -107,8 +139,7 @@ def _kernel_files() -> Iterator[Step]:
     yield Step("proc", "/proc")
     for name in COVERED:
         yield Step("cover", f"/proc/{name}")
-    for name in ("sys", "bus", "fs", "irq"):
-        yield Step("readonly", f"/proc/{name}")
+    yield Step("readonly", "/proc/sys")
     yield Step("devpts", "/dev/pts")
     for name, target in (
         ("fd", "/proc/self/fd"),

@@ -26,7 +26,7 @@ SIGCHLD = 17
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 0x1, 0x2, 0x4, 0x8
 MOUNT_ATTR_IDMAP = 0x100000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
-MS_PRIVATE = 1 << 18
+MS_BIND, MS_PRIVATE = 0x1000, 1 << 18
 MNT_DETACH = 2
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 0x1, 0x80000
 MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
@@ -106,6 +106,13 @@ def set_mount_attributes(descriptor: int, attributes: int, *, recursive: bool, u
     wanted = _MountAttr(attributes, 0, MS_PRIVATE, userns)
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     _syscall("mount_setattr", MOUNT_SETATTR, descriptor, b"", flags, ctypes.byref(wanted), ctypes.sizeof(wanted))
+
+
+def set_attributes_at(path: bytes, attributes: int) -> None:
+    """Set the attributes of the mount at path, which no link may be."""
+    wanted = _MountAttr(attributes, 0, 0, 0)
+    flags = AT_SYMLINK_NOFOLLOW
+    _syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, path, flags, ctypes.byref(wanted), ctypes.sizeof(wanted))
 
 
 def attach(tree: int, target: bytes) -> None:

@@ -26,8 +26,15 @@ class Zygote:
             raise HostError("this program does not say which Python runs it (sys.executable is empty).")
         actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
         try:
+            # -OO and no_debug_ranges: what the zygote has in memory is copied page by page into every box.
             # setsid: a Ctrl-C in the caller's terminal must not end the boxes before the caller decides.
-            self.pid = os.posix_spawn(sys.executable, [sys.executable, "-I", "-S", program], {}, file_actions=actions, setsid=True)
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", "-OO", "-X", "no_debug_ranges", program],
+                {},
+                file_actions=actions,
+                setsid=True,
+            )
         except OSError as error:
             ours.close()
             raise HostError(f"{sys.executable} cannot be started: {error.strerror}.", errno=error.errno or 0) from None
