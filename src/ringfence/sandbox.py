@@ -118,13 +118,21 @@ class Sandbox:
         """Run one shell line, by bash where the box has it, else by sh. As run() otherwise."""
         return await awaiting(self._open().run(asking.shell_line(command, stdin, timeout)))
 
-    async def execute(self, code: str, language: str = "python", *, timeout: float | None = None) -> Result:
+    async def execute(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        timeout: float | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Result:
         """Run the text of a program in a fresh interpreter; language is python, bash or node, where the box has it.
 
         Python programs find the packages of the workspace's virtual environment, or of the caller's interpreter, and those
         of config.preload already imported. Not promised: a fresh hash seed for each program of one box.
         """
-        return await awaiting(self._open().run(asking.program(code, language, timeout)))
+        return await awaiting(self._open().run(asking.program(code, language, timeout), (on_stdout, on_stderr)))
 
     async def spawn(
         self,

@@ -91,9 +91,17 @@ class Sandbox:
         """Run one shell line; see ringfence.Sandbox.execute_command."""
         return blocking(self._open().run(asking.shell_line(command, stdin, timeout)))
 
-    def execute(self, code: str, language: str = "python", *, timeout: float | None = None) -> Result:
+    def execute(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        timeout: float | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Result:
         """Run the text of a program; see ringfence.Sandbox.execute."""
-        return blocking(self._open().run(asking.program(code, language, timeout)))
+        return blocking(self._open().run(asking.program(code, language, timeout), (on_stdout, on_stderr)))
 
     def spawn(
         self,

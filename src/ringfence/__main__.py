@@ -1,0 +1,7 @@
+"""python -m ringfence: the command line."""
+
+import sys
+
+from ringfence.cli import main
+
+sys.exit(main())

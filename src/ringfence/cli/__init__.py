@@ -1,0 +1,43 @@
+"""The command line: `ringfence run` and `ringfence python`. One file for each command.
+
+Arguments are parsed by argparse and the run is driven without an event loop, because a command line is started cold each time:
+what it imports is most of what it costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ringfence.cli import python as python_command
+from ringfence.cli import run as run_command
+from ringfence.errors import RingfenceError
+
+OURS = 125
+"""The exit status of a failure that is ringfence's and not the command's, as env(1), nohup(1) and timeout(1) have it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command of the command line; the exit status of what it ran, or 125 and a message where that is ours."""
+    parser = argparse.ArgumentParser(prog="ringfence", description="Run commands where they can do no harm.")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    run_command.add_to(commands)
+    python_command.add_to(commands)
+    given = parser.parse_args(argv)
+    if given.version:
+        from importlib.metadata import version
+
+        print(f"ringfence {version('ringfence')}")
+        return 0
+    if given.command is None:
+        parser.print_help()
+        return OURS
+    try:
+        return int(given.action(given))
+    except RingfenceError as error:
+        print(f"ringfence: {error}", file=sys.stderr)
+        return OURS
+    except KeyboardInterrupt:
+        return 130  # as a shell shows a command that SIGINT ended

@@ -1,0 +1,44 @@
+"""ringfence python: one program in a box over a folder, in a fresh interpreter."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ringfence.cli import running
+from ringfence.errors import ArgumentError
+
+EXAMPLE = "example: ringfence python -c 'print(40 * 10)'"
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser(
+        "python",
+        help="run a Python program in a box",
+        description="Run the program FILE, or CODE, in a box over a folder. Exit statuses are those of `ringfence run`.",
+        epilog=EXAMPLE,
+    )
+    running.add_options(parser)
+    parser.add_argument("-c", dest="code", metavar="CODE", help="the program itself")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a file with the program")
+    parser.set_defaults(action=lambda given: action(parser, given))
+
+
+def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    if (given.code is None) == (given.file is None):
+        parser.error("give either FILE or -c CODE")
+    code = given.code if given.code is not None else _text(given.file)
+    from ringfence.sync import Sandbox
+
+    with Sandbox(running.config(given)) as box:
+        result = box.execute(code, on_stdout=running.writer(1), on_stderr=running.writer(2))
+    return running.status_of(result)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"the program {path!r} cannot be read: {error}.") from None
