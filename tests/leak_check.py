@@ -4,9 +4,9 @@ Looked at before and after each test: the processes below this one, the boxes th
 descriptors, mounts, control groups and temporary folders. What is still there after the test has a deadline to be gone,
 since ends are asynchronous in the kernel. What fixtures of a wider scope hold was there before, and does not count.
 
-Four things may come and stay: the one zygote of this process with the few descriptors that lead to it, root's open
-register of box ids, root's id maps (a user namespace for each block of ids that was in use at once), and the worker
-threads that trio keeps for ten seconds.
+Pipes that are made ahead for the next run are closed before each look. Four things may come and stay: the one zygote of
+this process with the few descriptors that lead to it, root's open register of box ids, root's id maps (a user namespace
+for each block of ids that was in use at once), and the worker threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from ringfence.process import ends
 
 DEADLINE_SECONDS = 10.0
 ZYGOTE_NAME = "ringfence"
@@ -151,6 +153,7 @@ def _folders() -> Iterator[str]:
 
 
 def look() -> Seen:
+    ends.drop()  # the one set of pipes that is made ahead for the next run
     tasks = _tasks()
     below = _below(tasks, os.getpid())
     # A box whose caller and zygote are both gone belongs to the host's first process; no other run's box does.

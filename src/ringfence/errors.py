@@ -24,7 +24,7 @@ class RingfenceError(Exception):
         self.message = message
         self.next_step = self.hint if hint is None else hint
         self.fields = fields
-        super().__init__(f"{message} {self.next_step}".strip())
+        Exception.__init__(self, f"{message} {self.next_step}".strip())  # the builtin cousins have initialisers of their own
 
 
 class ConfigError(RingfenceError, ValueError):

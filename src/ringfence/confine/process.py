@@ -7,6 +7,7 @@ end of the whole tree with the box.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 
@@ -18,6 +19,7 @@ from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
 NAME = "process"
+OURS = re.compile(r"ringfence-(\d+)-")
 
 
 def prepare(policy: ResolvedPolicy) -> Prepared:
@@ -25,7 +27,8 @@ def prepare(policy: ResolvedPolicy) -> Prepared:
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
     try:
-        folder = tempfile.mkdtemp(prefix="ringfence-")
+        _reclaim(tempfile.gettempdir())
+        folder = tempfile.mkdtemp(prefix=f"ringfence-{os.getpid()}-")
         for name in ("home", "tmp", "programs", "workspace"):
             os.mkdir(f"{folder}/{name}", 0o700)
     except OSError as error:
@@ -51,6 +54,14 @@ def prepare(policy: ResolvedPolicy) -> Prepared:
         **limits_enforced(policy),
     )
     return Prepared(plan, NAME, enforcement, release=lambda: remove(folder))
+
+
+def _reclaim(parent: str) -> None:
+    """Remove the folders that callers which were killed left here: their names begin with a process that is no more."""
+    for entry in os.scandir(parent):
+        owner = OURS.match(entry.name)
+        if owner and not os.path.exists(f"/proc/{owner[1]}") and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+            remove(entry.path)
 
 
 def remove(folder: str) -> None:

@@ -177,7 +177,7 @@ class Guest:
             actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
             pid = os.posix_spawn(path, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
         except OSError as error:
-            raise StartError("exec", path or argv[0], error.errno or 0) from None
+            raise StartError("exec", os.path.join(cwd, path or argv[0]), error.errno or 0) from None
         finally:
             for which, _, before in lowered:
                 resource.setrlimit(which, before)

@@ -77,14 +77,14 @@ def prepare(descriptors: "list[int]") -> str:
     return os.fsdecode(path)
 
 
-def run(path: str) -> None:
-    """Run the file as __main__ and leave as the interpreter does: hooks, threads, atexit, flush, status."""
+def run(path: str) -> int:
+    """Run the file as __main__; the exit status, or minus the signal that an interpreter would end by."""
     sys.argv[:] = [path]
     sys.path[0] = ""
     main = sys.modules["__main__"] = type(sys)("__main__")
-    main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    main.__dict__.update(__file__=path, __builtins__=__builtins__, __cached__=None, __annotations__={})
     main.__dict__["__loader__"] = SourceFileLoader("__main__", path)
-    status = 0
+    failure = None
     try:
         with open(path, "rb") as file:
             source = file.read()
@@ -92,58 +92,110 @@ def run(path: str) -> None:
         del source, file
         exec(code, main.__dict__)
     except SystemExit as leaving:
-        status = exit_status(leaving.code)
+        return exit_status(leaving.code)
     except BaseException as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next  # the program's own frames begin where ours end
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        status = -_signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        del error, trace
-    leave(main, status)
+        failure = error  # handled below, where it is not the context of what a hook raises
+    return 0 if failure is None else report(failure)
+
+
+def report(error: BaseException) -> int:
+    """Show an exception that nothing caught, in the steps of PyErr_PrintEx."""
+    trace = without_ours(error)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+    failure = None
+    try:
+        sys.excepthook(type(error), error, trace)
+    except SystemExit as leaving:
+        return exit_status(leaving.code)
+    except BaseException as raised:
+        failure = raised
+    if failure is not None and sys.stderr is not None:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(failure), failure, without_ours(failure))
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, trace)
+    return -_signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+def without_ours(error: BaseException) -> "object":
+    """The traceback of error from the program's own frames on, which begin where those of this file end."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    error.__traceback__ = trace
+    return trace
 
 
 def exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
-    print(code, file=sys.stderr)
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # PyLong_AsLong gives -1 for what no long holds
+    if sys.stderr is not None:
+        print(code, file=sys.stderr)
+    else:
+        os.write(2, f"{code}\n".encode("utf-8", "backslashreplace"))
     return 1
 
 
-def leave(main: object, status: int) -> None:
-    """The order of Py_FinalizeEx: threads, atexit, the names of __main__, the streams."""
+def leave(status: int) -> None:
+    """The order of Py_FinalizeEx: threads, atexit, the streams, the objects of __main__, the streams once more, C's.
+
+    What is left out is what a process that ends does not need: the modules are not taken apart, and functions that C code
+    gave to its own atexit are not called.
+    """
     threading = sys.modules.get("threading")
     if threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
-    names = main.__dict__
-    for name in [name for name in names if name[:2] != "__"]:
-        names[name] = None
-    try:
-        sys.stdout.flush()
-    except ValueError:
-        pass  # closed by the program
-    except OSError as error:
-        print("Exception ignored while flushing sys.stdout:", error, file=sys.stderr)
-        status = status or 120
-    except AttributeError:
-        pass  # sys.stdout is None
-    try:
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        pass  # nowhere is left to say it
+    status = flush() or status
+    sys.modules.pop("__main__", None)
+    for name in ("last_type", "last_value", "last_traceback"):
+        sys.__dict__.pop(name, None)
+    gc.collect()  # runs the finalizers of what __main__ held while its names are still there, as the interpreter does
+    status = flush() or status
+    if any(type(module) is type(sys) and foreign(module.__dict__.get("__file__")) for module in list(sys.modules.values())):
+        try:
+            import ctypes
+
+            ctypes.CDLL(None).fflush(None)
+        except (ImportError, OSError, AttributeError):
+            pass  # an interpreter without ctypes or without a dynamic loader
     if status < 0:
         _signal.signal(-status, _signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 
 
+def foreign(path: object) -> bool:
+    """Whether a module's file is C code that may print by C's own streams: not of the standard library, or ctypes."""
+    return isinstance(path, str) and path.endswith(".so") and ("lib-dynload" not in path or "/_ctypes." in path)
+
+
+def flush() -> int:
+    """Flush both streams; 120, as Py_FinalizeEx has it, when stdout could not be."""
+    failed = 0
+    stream = sys.stdout
+    try:
+        if stream is not None and not stream.closed:
+            stream.flush()
+    except Exception as error:
+        failed = 120
+        if sys.stderr is not None:
+            print(f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}", file=sys.stderr)
+        sys.stdout = None  # said once
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except Exception:
+        pass  # nowhere is left to say it
+    return failed
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "once":
-        run(sys.argv[2])
+        leave(run(sys.argv[2]))
     else:
         for name in sys.argv[2:]:
             __import__(name)
-        run(serve())
+        leave(run(serve()))
