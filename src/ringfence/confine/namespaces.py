@@ -13,6 +13,7 @@ from ringfence.confine import ids as box_ids
 from ringfence.confine import seccomp
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import limits_enforced, rlimits
+from ringfence.confine.owners import note_of
 from ringfence.confine.plan import LaunchPlan, Prepared, Tree
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import HOME, PRIVATE, RUNNER, view_for
@@ -195,7 +196,7 @@ def _enforcement(policy: ResolvedPolicy, root_caller: bool) -> Enforcement:
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp"),
-        ids=FULL if root_caller else groups,
+        ids=Enforced(Level.FULL, NAME, note_of(policy.workspace) if policy.workspace else "") if root_caller else groups,
         environment=Enforced(Level.FULL, "made from nothing"),
         descriptors=Enforced(Level.FULL, "closed before the box is made"),
         **limits_enforced(policy),
