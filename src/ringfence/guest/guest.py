@@ -33,12 +33,13 @@ LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE)
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("began", "cause", "channel", "deadline", "pid", "scripts", "since")
+    __slots__ = ("began", "cause", "channel", "deadline", "held", "pid", "scripts", "since")
 
-    def __init__(self, channel: "_socket.socket", deadline: int, script: str) -> None:
+    def __init__(self, channel: "_socket.socket", deadline: int) -> None:
         self.channel, self.deadline = channel, deadline
         self.pid = 0
-        self.scripts = [script] if script else []
+        self.scripts: list[str] = []
+        self.held: list[int] = []  # the writing ends of its output, closed with the answer: the outside wakes once, not thrice
         self.cause = b""
         self.began = time.monotonic_ns()
         self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
@@ -115,14 +116,16 @@ class Guest:
             self.created = Created(self.workdir)
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
+        run = Run(channel, request.get("deadline", 0))
+        if "announce" not in request:
+            run.held = descriptors[-2:]
         stdio = descriptors[1:] if "stdin" in request else [self.null, *descriptors[1:]]
-        self._start(request, channel, stdio)
-        for descriptor in descriptors[1:]:
+        self._start(request, run, stdio)
+        for descriptor in descriptors[1 : len(descriptors) - 2 if "announce" not in request else None]:
             os.close(descriptor)
         return True
 
-    def _start(self, request: "dict[str, Any]", channel: "_socket.socket", stdio: "list[int]") -> None:
-        run = Run(channel, request.get("deadline", 0), "")
+    def _start(self, request: "dict[str, Any]", run: Run, stdio: "list[int]") -> None:
         try:
             if request["op"] == b"program":
                 started = self.programs.start(request, stdio, run)
@@ -137,8 +140,8 @@ class Guest:
         except (OSError, StartError) as error:
             self.fail(run, error)
             return
-        self.by_channel[channel.fileno()] = run
-        self.poll.register(channel.fileno(), select.EPOLLIN)
+        self.by_channel[run.channel.fileno()] = run
+        self.poll.register(run.channel.fileno(), select.EPOLLIN)
         if started:
             self.started(run, started)
             if "announce" in request:
@@ -244,6 +247,7 @@ class Guest:
         new = self.created.new() if self.created else None
         if new is not None:
             message["created"] = new
+        self._let_go(run)
         self._answer(run, message)
         self._forget(run)
 
@@ -266,7 +270,13 @@ class Guest:
         except OSError:
             pass  # the outside has let go of this run
 
+    def _let_go(self, run: Run) -> None:
+        for descriptor in run.held:
+            os.close(descriptor)
+        run.held = []
+
     def _forget(self, run: Run) -> None:
+        self._let_go(run)
         for path in run.scripts:
             try:
                 os.unlink(path)

@@ -16,6 +16,10 @@ import resource
 import sys
 from _frozen_importlib_external import SourceFileLoader  # what importlib.machinery names, without its import
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import types
+
 REQUESTS = 3
 
 
@@ -117,7 +121,7 @@ def report(error: BaseException) -> int:
     return -_signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 
-def without_ours(error: BaseException) -> "object":
+def without_ours(error: BaseException) -> "types.TracebackType | None":
     """The traceback of error from the program's own frames on, which begin where those of this file end."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:

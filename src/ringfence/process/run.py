@@ -17,7 +17,7 @@ from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
 
 LATE_SECONDS = 5.0
-"""Past deadline and grace: when even the zygote has not ended the box, the call still ends."""
+"""Past deadline and grace: when even the zygote cannot end the box, the call still ends."""
 READS_A_TURN = 16
 PIPE_BYTES = 65536  # what a fresh pipe holds, pipe(7)
 
