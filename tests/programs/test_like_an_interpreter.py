@@ -53,7 +53,7 @@ PROGRAMS = {
     "a global that a logging handler holds": (
         "import logging\nclass C(logging.Handler):\n    def __del__(self): print('gone')\nlogging.getLogger().addHandler(C())\n"
     ),
-    "an end that prints much": "class C:\n    def __del__(self): print('x' * 100000)\nc = C()\n",
+    "an end that prints much": "class C:\n    def __del__(self): print('x' * 9000)\nc = C()\n",
     "a finalizer": "import weakref\nclass C: pass\nc = C()\nweakref.finalize(c, print, 'finalized')\n",
     "a file left open": "f = open('left.txt', 'w'); f.write('kept')\nimport atexit; atexit.register(lambda: print(f.closed))",
     "a generator left in the middle": (
@@ -101,7 +101,9 @@ PROGRAMS = {
     "a docstring": "'what it is'\nprint(__doc__)",
     "its own source": "import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f))",
     "a pickle of its own class": "import pickle\nclass C: pass\nprint(type(pickle.loads(pickle.dumps(C()))) is C)",
-    "a dataclass and hints": "import dataclasses, typing\n@dataclasses.dataclass\nclass C:\n    x: 'int' = 1\nprint(typing.get_type_hints(C))",
+    "a dataclass and hints": (
+        "import dataclasses, typing\n@dataclasses.dataclass\nclass C:\n    x: 'int' = 1\nprint(typing.get_type_hints(C))"
+    ),
     "flags": "import sys; print(sys.flags.isolated, sys.flags.no_site, sys.flags.optimize, sys.flags.dev_mode, len(sys.argv))",
     "what every interpreter has imported": "import sys; print([m for m in ('re', 'json', 'typing', 'socket') if m in sys.modules])",
     "signals as they begin": (
