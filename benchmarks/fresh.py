@@ -1,0 +1,122 @@
+"""Boxes that are made for the purpose: one program each, many alive, as many a second as there can be, from the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+import ringfence
+from benchmarks.measure import Row, side_by_side
+from ringfence.confine.plan import Step, Tree
+from ringfence.sync import Sandbox, SandboxConfig
+
+PROGRAM = "print(400)"
+ALIVE = 200
+MEMORY = ("AnonPages", "Slab", "PageTables")
+
+
+def bubblewrap(config: SandboxConfig) -> list[str]:
+    """bwrap's arguments for the view of a box, from the very plan that ringfence carries out."""
+    with Sandbox(config) as box:
+        world = box._open()
+        steps, workdir = world.prepared.plan.view.steps, world.workdir
+    argv = ["bwrap", "--unshare-all", "--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
+    for step in steps:
+        if step.target.startswith(("/dev", "/proc")):
+            continue
+        if isinstance(step, Tree):
+            argv += ["--ro-bind" if step.attributes & 1 else "--bind", step.source, step.target]
+        elif isinstance(step, Step) and step.kind == "private":
+            argv += ["--tmpfs", step.target]
+        elif step.kind == "link":
+            argv += ["--symlink", os.fsdecode(step.content), step.target]
+    return [*argv, "--chdir", workdir]
+
+
+def one_program(config: SandboxConfig, rounds: int) -> Row:
+    """A new box, one program in it, the box gone; beside bwrap with the interpreter."""
+    other = [*bubblewrap(config), sys.executable, "-c", PROGRAM]
+    assert subprocess.run(other, capture_output=True, check=True).stdout == b"400\n"
+
+    def ours() -> None:
+        with Sandbox(config) as box:
+            box.execute(PROGRAM).raise_for_status()
+
+    found = side_by_side({"ours": ours, "bwrap": lambda: subprocess.run(other, capture_output=True, check=True)}, rounds)
+    ratio = found["ours"].p50 / found["bwrap"].p50
+    return Row(
+        "new box, one program, box gone", f"{found['ours']}, ratio {ratio:.2f}", f"bwrap {found['bwrap']}", "<= 1.0 x", ratio <= 1.0
+    )
+
+
+def _memory() -> dict[str, int]:
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) for words in lines}
+
+
+def alive(config: SandboxConfig) -> Row:
+    """What the host's memory grew by for each of many boxes that have run one command."""
+    with Sandbox(config) as box:
+        box.run(["/bin/true"])
+    before = _memory()
+    boxes = []
+    try:
+        for _ in range(ALIVE):
+            box = Sandbox(config)
+            box.__enter__()
+            boxes.append(box)
+            box.run(["/bin/true"])
+        after = _memory()
+    finally:
+        for box in boxes:
+            box.cleanup()
+    parts = {name: (after[name] - before[name]) / ALIVE / 1024 for name in MEMORY}
+    total = sum(parts.values())
+    shown = " + ".join(f"{name} {value:.2f}" for name, value in parts.items())
+    return Row(f"{ALIVE} boxes alive, each", f"{total:.2f} MiB ({shown})", "", "<= 2.5 MiB", total <= 2.5)
+
+
+def a_second(config: SandboxConfig, seconds: float, at_once: int = 4) -> Row:
+    """Boxes made and torn down, as many as the machine will; the second half must not be slower than the first."""
+    halves = [0, 0]
+
+    async def main() -> None:
+        began = time.monotonic()
+
+        async def worker() -> None:
+            while (gone := time.monotonic() - began) < seconds:
+                async with ringfence.Sandbox(config):
+                    pass
+                halves[int(gone > seconds / 2)] += 1
+
+        async with anyio.create_task_group() as group:
+            for _ in range(at_once):
+                group.start_soon(worker)
+
+    anyio.run(main)
+    first, second = (half / seconds * 2 for half in halves)
+    return Row(
+        f"boxes a second over {seconds:.0f} s, {at_once} at once",
+        f"{sum(halves) / seconds:.0f} ({first:.0f}, then {second:.0f})",
+        "",
+        ">= 150, no slower at the end",
+        sum(halves) / seconds >= 150 and second >= 0.8 * first,
+    )
+
+
+def cold(rounds: int) -> Row:
+    """The command line from nothing to its end, beside an interpreter that imports asyncio and subprocess."""
+    ours = [str(Path(sys.executable).parent / "ringfence"), "run", "--", "true"]
+    bare = [sys.executable, "-c", "import asyncio, subprocess"]
+    found = side_by_side(
+        {"ours": lambda: subprocess.run(ours, check=True), "bare": lambda: subprocess.run(bare, check=True)}, rounds
+    )
+    more = found["ours"].p50 - found["bare"].p50
+    return Row(
+        "ringfence run -- true, cold", f"{found['ours']}, {more:+.0f} ms", f"python3 -c {found['bare']}", "<= +30 ms", more <= 30
+    )
