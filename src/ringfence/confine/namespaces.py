@@ -14,7 +14,7 @@ from ringfence.confine import seccomp
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import limits_enforced, rlimits
 from ringfence.confine.owners import note_of
-from ringfence.confine.plan import LaunchPlan, Prepared, Tree
+from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import HOME, PRIVATE, RUNNER, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
@@ -40,8 +40,10 @@ _last_tools: list[tuple[object, float, Toolchains]] = []
 _idmaps: dict[tuple[int, tuple[int, int]], int] = {}
 
 
-def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> Prepared:
+def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begin: Callable[[int, Ids | None], None]) -> Prepared:
     """A plan for this host and its descriptors. make_userns(uid map, gid map) gives the descriptor of a user namespace.
+
+    begin(flags, ids) is called as soon as the ids are known, so that the fork is made while the plan is.
 
     Raises UnenforceableError for what this boundary cannot hold yet, WorkspaceError where the file system cannot be idmapped.
     """
@@ -58,21 +60,38 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
     root_caller = box_ids.has_blocks()
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
-    ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
-    tools = _tools(policy)
-    plan = LaunchPlan(
+
+    def release() -> None:
+        if root_caller:
+            box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
+
+    try:
+        ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
+        begin(FLAGS, ids)
+        tools = _tools(policy)
+        plan = _plan(policy, ids, tools, root_caller=root_caller)
+        trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
+    except BaseException:
+        release()
+        raise
+    return Prepared(plan, NAME, _enforcement(policy, root_caller), trees, tools.notes, release)
+
+
+def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: bool) -> LaunchPlan:
+    view = view_for(
+        policy,
+        ids,
+        tools.read_only,
+        tools.links,
+        tools.covered,
+        root_caller=root_caller,
+        runner=_runner(),
+        home_files=tools.home_files,
+    )
+    return LaunchPlan(
         flags=FLAGS,
         ids=ids,
-        view=view_for(
-            policy,
-            ids,
-            tools.read_only,
-            tools.links,
-            tools.covered,
-            root_caller=root_caller,
-            runner=_runner(),
-            home_files=tools.home_files,
-        ),
+        view=view,
         environment=environment_for(policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
@@ -84,19 +103,6 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int]) -> P
         scratch_bytes=SCRATCH_BYTES,
         rules=_filter_rules(),
     )
-    trees: list[int] = []
-    try:
-        if root_caller:
-            trees = _privileged_trees(plan, block, owner, make_userns)
-    except BaseException:
-        box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
-        raise
-
-    def release() -> None:
-        if root_caller:
-            box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
-
-    return Prepared(plan, NAME, _enforcement(policy, root_caller), trees, tools.notes, release)
 
 
 @cache

@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
 
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import limits_enforced, rlimits
-from ringfence.confine.plan import LaunchPlan, Prepared, View
+from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
@@ -22,7 +23,7 @@ NAME = "process"
 OURS = re.compile(r"ringfence-(\d+)-")
 
 
-def prepare(policy: ResolvedPolicy) -> Prepared:
+def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) -> Prepared:
     """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
@@ -33,6 +34,7 @@ def prepare(policy: ResolvedPolicy) -> Prepared:
             os.mkdir(f"{folder}/{name}", 0o700)
     except OSError as error:
         raise HostError(f"no private folder can be made in {tempfile.gettempdir()}: {error}.", errno=error.errno or 0) from None
+    begin(0, None)
     runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
     plan = LaunchPlan(
         flags=0,

@@ -140,30 +140,51 @@ def _report(socket: _socket.socket) -> tuple[dict[str, object], list[int]]:
     return fields, descriptors
 
 
-def make(plan: LaunchPlan, trees: list[int], explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
-    """Make a box of plan. Raises TierUnavailableError where the host does not deliver it; closes trees in any case."""
-    ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    report, reporting = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-    box = Box(ours, report, kernel.timer_descriptor())
-    try:
+class Making:
+    """A box on its way: begin() as soon as its ids are known, complete() with its plan; the fork happens in between."""
+
+    def __init__(self) -> None:
+        self._box: Box | None = None
+
+    def begin(self, flags: int, ids: Ids | None) -> None:
+        """Ask the zygote for the fork, which then waits for its plan."""
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        report, reporting = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         try:
-            request: dict[str, object] = {"op": "box", "flags": plan.flags, **_maps(plan.ids)}
-            zygote.current().send(request, [theirs.fileno(), reporting.fileno(), box.timer])
-            wire.send(ours, plan.wire(), trees)  # waits in the socket until the fork reads it
+            self._box = Box(ours, report, kernel.timer_descriptor())
+            request: dict[str, object] = {"op": "box", "flags": flags, **_maps(ids)}
+            zygote.current().send(request, [theirs.fileno(), reporting.fileno(), self._box.timer])
         finally:
             theirs.close()
             reporting.close()
-            for tree in trees:
-                os.close(tree)
-        until = time.monotonic() + MAKING_SECONDS
-        yield from _made(box, until, explain)
-        yield from _ready(box, until)
-        ours.setblocking(False)
-    except BaseException:
-        box.kill()
-        box.release()
-        raise
-    return box
+
+    def complete(self, plan: LaunchPlan, trees: list[int], explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
+        """The box, built by plan. Raises TierUnavailableError where the host does not deliver it; closes trees in any case."""
+        box = self._box
+        assert box is not None
+        try:
+            try:
+                wire.send(box.channel, plan.wire(), trees)
+            except BrokenPipeError:
+                pass  # the fork failed; the zygote's report says why
+            finally:
+                for tree in trees:
+                    os.close(tree)
+            until = time.monotonic() + MAKING_SECONDS
+            yield from _made(box, until, explain)
+            yield from _ready(box, until)
+            box.channel.setblocking(False)
+        except BaseException:
+            self.abandon()
+            raise
+        return box
+
+    def abandon(self) -> None:
+        """Give the box up, in whatever state it is."""
+        if self._box is not None:
+            self._box.kill()
+            self._box.release()
+            self._box = None
 
 
 def _maps(ids: Ids | None) -> dict[str, object]:

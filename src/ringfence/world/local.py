@@ -209,9 +209,17 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
             hint=f"Built are {', '.join(BUILT_TIERS)}; nothing runs with less than what was asked for.",
         )
     policy = resolve(config, home=os.path.expanduser("~"))
-    prepared = floor.prepare(policy) if config.tier == "process" else namespaces.prepare(policy, boxes.make_userns)
+    making = boxes.Making()
     try:
-        box = yield from boxes.make(prepared.plan, list(prepared.trees), host.why_no_namespaces)
+        if config.tier == "process":
+            prepared = floor.prepare(policy, making.begin)
+        else:
+            prepared = namespaces.prepare(policy, boxes.make_userns, making.begin)
+    except BaseException:
+        making.abandon()
+        raise
+    try:
+        box = yield from making.complete(prepared.plan, list(prepared.trees), host.why_no_namespaces)
     except BaseException:
         prepared.release()
         raise
