@@ -33,6 +33,8 @@ def bubblewrap(config: SandboxConfig) -> list[str]:
             argv += ["--ro-bind" if step.attributes & 1 else "--bind", step.source, step.target]
         elif isinstance(step, Step) and step.kind == "private":
             argv += ["--tmpfs", step.target]
+        elif step.kind == "file" and os.path.exists(step.target):
+            argv += ["--ro-bind", step.target, step.target]  # what ringfence copies or writes itself
         elif step.kind == "link":
             argv += ["--symlink", os.fsdecode(step.content), step.target]
     return [*argv, "--chdir", workdir]

@@ -80,6 +80,8 @@ class LaunchPlan:
     private: str
     interpreters: tuple[str, ...]
     runner: str
+    compiled_for: str = ""
+    runners: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     preload: tuple[str, ...]
     limits: Mapping[str, int]
     filter: bytes = b""
@@ -99,6 +101,8 @@ class LaunchPlan:
             "private": self.private,
             "interpreters": list(self.interpreters),
             "runner": self.runner,
+            "compiled_for": self.compiled_for,
+            "runners": dict(self.runners),
             "preload": list(self.preload),
             "limits": dict(self.limits),
             "filter": self.filter,

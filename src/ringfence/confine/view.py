@@ -38,7 +38,7 @@ SMALL_FILES = 8
 @lru_cache(maxsize=16)
 def view_for(
     policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
-    *, root_caller: bool, runner: bytes, home_files: tuple[tuple[str, str], ...] = (),
+    *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (),
 ) -> View:  # fmt: skip
     """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts."""
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
@@ -62,7 +62,7 @@ def view_for(
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
         *ephemeral,
         Step("private", PRIVATE, 0o700),
-        Step("file", RUNNER, 0o444, runner),
+        Step("folder", os.path.dirname(RUNNER)),
         *extra,
         *(Step("link", path, content=os.fsencode(target)) for path, target in links),
         *(Step("cover", path) for path in covered),

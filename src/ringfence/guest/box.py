@@ -58,7 +58,7 @@ def confine(plan: "dict[str, Any]", trees: "list[int]") -> None:
     view.become(plan["uid"], plan["gid"], root_caller=bool(plan["root_caller"]))
     view.loopback_up()
     kernel.set_hostname(b"ringfence")
-    view.build(plan["steps"], trees, plan["scratch_bytes"])
+    view.build(plan["steps"], trees, plan["scratch_bytes"], plan["runners"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
     # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.

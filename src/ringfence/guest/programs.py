@@ -28,6 +28,7 @@ class Programs:
         self.guest = guest
         self.interpreters: list[bytes] = plan["interpreters"]
         self.runner: bytes = plan["runner"]
+        self.compiled_for: bytes = plan["compiled_for"]
         self.preload: list[bytes] = plan["preload"]
         self.pid = 0
         self.descriptor = -1
@@ -42,7 +43,7 @@ class Programs:
         assert isinstance(cwd, bytes) and isinstance(env, dict)
         if not self.ran_one:
             self.ran_one = True
-            return self.guest.spawn([self.interpreter(), self.runner, b"once", path], env, cwd, stdio)
+            return self.guest.spawn([*self.command(), b"once", path], env, cwd, stdio)
         if self.socket is None:
             self._start_template()
         assert self.socket is not None
@@ -60,17 +61,19 @@ class Programs:
         self.waiting.append(run)
         return 0
 
-    def interpreter(self) -> bytes:
-        """The first of the plan's interpreters that can be run inside."""
-        for path in self.interpreters:
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                return path
-        return self.interpreters[-1]
+    def command(self) -> "list[bytes]":
+        """The first of the plan's interpreters that can be run inside, and the template in the form that suits it."""
+        path = self.interpreters[-1]
+        for candidate in self.interpreters:
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                path = candidate
+                break
+        return [path, self.runner + b"c" if path == self.compiled_for else self.runner]
 
     def _start_template(self) -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         null = self.guest.null
-        argv = [self.interpreter(), self.runner, b"serve", *self.preload]
+        argv = [*self.command(), b"serve", *self.preload]
         workdir = os.fsencode(self.guest.workdir)
         try:
             self.pid = self.guest.spawn(argv, {}, workdir, [null, null, null, theirs.fileno()], limited=False)

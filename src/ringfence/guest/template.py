@@ -8,11 +8,9 @@ never reads a request: the child does, after it has let go of the socket.
 """
 
 import _signal  # type: ignore[import-not-found]
-import _socket
 import atexit
 import gc
 import os
-import resource
 import sys
 from _frozen_importlib_external import SourceFileLoader  # what importlib.machinery names, without its import
 
@@ -25,6 +23,9 @@ REQUESTS = 3
 
 def serve() -> str:
     """Fork for each request; returns in a child only, with the path of its program."""
+    import _socket
+    import resource  # noqa: F401  # for the children, which find it loaded
+
     requests = _socket.socket(fileno=REQUESTS)
     os.set_inheritable(REQUESTS, False)
 
@@ -68,6 +69,8 @@ def prepare(descriptors: "list[int]") -> str:
         os.dup2(descriptor, at)
     for descriptor in descriptors:
         os.close(descriptor)
+    import resource
+
     for which, limit in ((resource.RLIMIT_CPU, cpu), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_FSIZE, size)):
         if int(limit) >= 0:
             resource.setrlimit(which, (int(limit), int(limit)))
@@ -124,7 +127,7 @@ def report(error: BaseException) -> int:
 def without_ours(error: BaseException) -> "types.TracebackType | None":
     """The traceback of error from the program's own frames on, which begin where those of this file end."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename == run.__code__.co_filename:
         trace = trace.tb_next
     error.__traceback__ = trace
     return trace

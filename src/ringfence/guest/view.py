@@ -77,7 +77,7 @@ def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[int,
         os.close(path)
 
 
-def build(described: bytes, trees: list[int], scratch_bytes: int) -> None:
+def build(described: bytes, trees: list[int], scratch_bytes: int, runners: dict[str, bytes]) -> None:
     """Make the new root, carry the steps out in it, and leave the old one behind."""
     steps = parse(described)
     opened = open_sources(steps, trees)
@@ -94,6 +94,8 @@ def build(described: bytes, trees: list[int], scratch_bytes: int) -> None:
             _ACTIONS[step[0]](step, opened.get(index, -1))
         except OSError as error:
             raise ViewError(step[0].decode(), step[1], error.errno or 0) from None
+    for path, content in runners.items():
+        _file([b"file", os.fsencode(path), content, b"292"], -1)  # 0o444
     for leftover in ("/.scratch", OLD_ROOT):  # the binds of its folders keep the scratch file system alive
         kernel.unmount(leftover.encode())
         os.rmdir(leftover)
