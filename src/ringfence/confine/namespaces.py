@@ -39,6 +39,9 @@ MAX_TREES = 200
 TOOLS_SECONDS = 2.0
 """A folder of tools that appears on PATH is in every box made this much later; most programs make boxes in bursts."""
 
+IDMAPS_KEPT = 16
+"""Namespaces kept as descriptors; blocks of ids are given out lowest first, so these serve the boxes that come and go."""
+
 _last_tools: list[tuple[object, float, Toolchains]] = []
 _idmaps: dict[tuple[int, tuple[int, int]], int] = {}
 
@@ -195,6 +198,8 @@ def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str],
     """The namespace that maps this block's ids to the disk's; kept, since making one costs a fork."""
     key = (block, owner)
     if key not in _idmaps:
+        while len(_idmaps) >= IDMAPS_KEPT:
+            os.close(_idmaps.pop(next(iter(_idmaps))))
         _idmaps[key] = make_userns(box_ids.disk_map(block, owner[0]), box_ids.disk_map(block, owner[1]))
     return _idmaps[key]
 

@@ -34,7 +34,11 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
             os.mkdir(f"{folder}/{name}", 0o700)
     except OSError as error:
         raise HostError(f"no private folder can be made in {tempfile.gettempdir()}: {error}.", errno=error.errno or 0) from None
-    begin(0, None)
+    try:
+        begin(0, None)
+    except BaseException:
+        remove(folder)
+        raise
     runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
     plan = LaunchPlan(
         flags=0,
