@@ -97,7 +97,7 @@ class Programs:
                 self.abandon()
                 return
             numbers = [int(field) for field in fields[1:]]
-            if fields[0] == b"S" and len(numbers) == 1 and self.waiting:
+            if fields[0] == b"S" and len(numbers) == 1 and numbers[0] > 1 and self.waiting:
                 self.guest.started(self.waiting.pop(0), numbers[0])
             elif fields[0] == b"E" and len(numbers) == 4 and numbers[0] in self.guest.by_pid:
                 pid, status, user, system = numbers
