@@ -140,6 +140,8 @@ class Process:
         self._world, self._command = world, command
         self._result: Result | None = None
         self._run: Run = world.begin(command, drained=False, ends=ends)
+        for end in ends:
+            os.set_blocking(end, True)
         self.stdin: IO[bytes] = os.fdopen(ends[0], "wb", buffering=0)
         self.stdout: IO[bytes] = os.fdopen(ends[1], "rb", buffering=0)
         self.stderr: IO[bytes] = os.fdopen(ends[2], "rb", buffering=0)

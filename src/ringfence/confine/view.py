@@ -52,11 +52,13 @@ def view_for(
     else:
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
+    below = any(tree.target.startswith("/var/tmp/") for tree in extra)
     steps = (
         *_system(),
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
-        Step("link", "/var/tmp", content=b"/tmp"),
+        # A folder of the host below it keeps its own path, which getcwd would not say through a link.
+        Step("private", "/var/tmp", 0o1777) if below else Step("link", "/var/tmp", content=b"/tmp"),
         Step("private", "/dev/shm", 0o1777),
         Step("private", HOME, 0o700),
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),

@@ -147,18 +147,17 @@ class LocalWorld:
         """The absolute path of a file of the box. Raises OutsideError where it may not be read, or with write not written."""
         given = checked_text(os.fspath(path), "path")
         plain = os.path.normpath(os.path.join(self.workdir, given))
-        readable = [folder.path for folder in self.policy.read_only]
-        writable = [folder.path for folder in self.policy.writable]
         environment = self.prepared.plan.environment
-        writable += [environment["HOME"], environment["TMPDIR"]]
-        (readable if write and self.policy.mode == "read-only" else writable).append(self.workdir)
-        if write and self.policy.mode == "read-only":
-            readable = []
-        allowed = writable if write else [*readable, *writable, self.workdir]
-        # A link of the host's workspace is followed here too, so that the answer is safe to open outside.
-        real = os.path.realpath(plain) if self.policy.workspace and _inside(plain, self.workdir) else plain
-        for candidate in (plain, real):
-            if not any(_inside(candidate, root) for root in allowed):
+        # A link of the host's workspace is followed here too, so that the answer is safe to open outside; there the private
+        # folders' names lead to folders of the host.
+        follow = self.policy.workspace is not None and _inside(plain, self.workdir)
+        may_write = {} if follow else {environment["HOME"]: True, environment["TMPDIR"]: True}
+        may_write |= {folder.path: False for folder in self.policy.read_only}
+        may_write |= {folder.path: True for folder in self.policy.writable}
+        may_write[self.workdir] = self.policy.mode != "read-only"
+        for candidate in (plain, os.path.realpath(plain) if follow else plain):
+            root = max((root for root in may_write if _inside(candidate, root)), key=len, default=None)
+            if root is None or (write and not may_write[root]):
                 verb = "written" if write else "read"
                 raise errors.OutsideError(f"{given!r} lies outside what may be {verb} in the box.")
         return plain
