@@ -177,7 +177,7 @@ def test_a_spawned_process_is_signalled(how: str, box: Sandbox) -> None:
 def test_leaving_the_block_of_a_spawned_process_ends_its_tree(box: Sandbox) -> None:
     with box.spawn(["sh", "-c", "sleep 4321 & setsid sleep 4321 & echo ready; wait"]) as process:
         assert process.stdout.readline() == b"ready\n"
-        assert box.run(["pgrep", "-fc", "^sleep 4321"]).stdout.strip() == "2"
+        box.execute_command("until [ $(pgrep -fc '^sleep 4321') = 2 ]; do :; done", timeout=30).raise_for_status()
     assert box.run(["pgrep", "-fc", "^sleep 4321"]).stdout.strip() == "0"
 
 

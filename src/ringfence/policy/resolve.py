@@ -58,7 +58,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         if folder.path == "/" or _contains(folder.path, os.path.realpath(home)) or folder.path in SYSTEM:
             raise ConfigError(f"writable may not be {folder.path}: too much of the host would be open.")
     python = os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None
-    if python is not None and not os.access(python, os.X_OK):
+    if python is not None and ("\0" in python or not os.path.isfile(python) or not os.access(python, os.X_OK)):
         raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
     environment = tuple(sorted(config.environment.items()))
     described = {
@@ -101,11 +101,11 @@ def _workspace(given: str, home: str) -> Folder:
 
 
 def _extra(given: str, where: str) -> Folder:
-    path = os.path.realpath(given)
     try:
+        path = os.path.realpath(given)
         found = os.stat(path)
-    except OSError as error:
-        raise ConfigError(f"{where} names {given!r}, which cannot be used: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{where} names {given!r}, which cannot be used: {getattr(error, 'strerror', error)}.") from None
     if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
         raise ConfigError(f"{where} names {given!r}, which is neither a folder nor a regular file.")
     return Folder(path, found.st_dev, found.st_ino, stat.S_ISDIR(found.st_mode), (found.st_uid, found.st_gid))

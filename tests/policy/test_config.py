@@ -1,0 +1,53 @@
+"""A configuration is checked when it is made and cannot change afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringfence.errors import ConfigError
+from ringfence.policy.config import SandboxConfig, SandboxLimits, checked_environment
+
+
+@given(st.sampled_from([field.name for field in dataclasses.fields(SandboxLimits)]), st.floats() | st.integers())
+def test_a_limit_is_taken_exactly_when_it_is_positive_finite_and_of_its_kind(name: str, value: float) -> None:
+    kind = (int, float) if name.endswith("_seconds") else int
+    right = isinstance(value, kind) and math.isfinite(value) and value > 0 and (name != "open_files" or value >= 16)
+    if right:
+        assert getattr(SandboxLimits(**{name: value}), name) == value
+    else:
+        with pytest.raises(ConfigError, match=name):
+            SandboxLimits(**{name: value})
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))
+def test_an_environment_is_taken_exactly_when_execve_can_carry_it(environment: dict[str, str]) -> None:
+    right = all(name and not set(name) & {"=", "\0"} and "\0" not in value for name, value in environment.items())
+    if right:
+        assert checked_environment(environment, "environment") == environment
+    else:
+        with pytest.raises(ConfigError):
+            SandboxConfig(environment=environment)
+
+
+def test_a_configuration_cannot_be_changed_and_does_not_follow_what_it_was_made_from() -> None:
+    environment = {"A": "1"}
+    config = SandboxConfig(environment=environment)
+    environment["B"] = "2"
+    assert dict(config.environment) == {"A": "1"}
+    with pytest.raises(TypeError):
+        config.environment["C"] = "3"  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.tier = "process"  # type: ignore[misc]
+
+
+def test_the_defaults_are_the_ones_that_are_documented() -> None:
+    limits = SandboxLimits()
+    assert (limits.cpu_seconds, limits.wall_seconds, limits.memory_bytes, limits.open_files) == (60, 120, 2 << 30, 512)
+    assert (limits.max_processes, limits.file_size_bytes, limits.disk_bytes) == (None, None, None)
+    config = SandboxConfig()
+    assert (config.tier, config.mode, config.workspace, config.allow_network) == ("auto", "workspace-write", None, False)
