@@ -174,6 +174,8 @@ def _privileged_tree(step: Tree, block: int, owner: tuple[int, int], make_userns
         if step.identity not in ((0, 0), (found.st_dev, found.st_ino)):
             raise WorkspaceError(f"{step.source} was replaced while the box was made.", hint="Try again.")
         tree = kernel.clone_tree(path, recursive=step.recursive)
+    except OSError as error:
+        raise HostError(f"{step.source} cannot be cloned for a box: {error}.", errno=error.errno or 0) from None
     finally:
         os.close(path)
     try:

@@ -1,0 +1,23 @@
+"""A folder to work in, and an open box over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ringfence.sync import Sandbox, SandboxConfig
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+@pytest.fixture
+def box(workspace: Path) -> Iterator[Sandbox]:
+    with Sandbox(SandboxConfig(workspace=workspace)) as made:
+        yield made
