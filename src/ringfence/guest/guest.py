@@ -18,7 +18,6 @@ from ringfence.guest.programs import Programs
 
 MAX_RUN_DESCRIPTORS = 6
 DISCARD_BYTES = 1 << 18
-NUDGE_NS = 50_000_000
 PATIENCE = 0.2
 """Seconds that the template has to report a program that was killed."""
 
@@ -33,7 +32,7 @@ LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE)
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("began", "cause", "channel", "deadline", "held", "pid", "scripts", "since")
+    __slots__ = ("began", "cause", "channel", "deadline", "held", "last", "pid", "scripts", "since")
 
     def __init__(self, channel: "_socket.socket", deadline: int) -> None:
         self.channel, self.deadline = channel, deadline
@@ -41,6 +40,7 @@ class Run:
         self.scripts: list[str] = []
         self.held: list[int] = []  # the writing ends of its output, closed with the answer: the outside wakes once, not thrice
         self.cause = b""
+        self.last: tuple[int, float, float] | None = None  # how it ended, while the rest of its tree is being ended
         self.began = time.monotonic_ns()
         self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
 
@@ -58,6 +58,7 @@ class Guest:
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.by_pid: dict[int, Run] = {}
         self.by_channel: dict[int, Run] = {}
+        self.ending: Run | None = None
         self.sessions: set[int] = set()  # of every run so far: none of their members is another run's orphan
         self.discarded: set[int] = set()
         self.created: Created | None = None
@@ -72,10 +73,7 @@ class Guest:
     def serve(self) -> None:
         """Until the outside closes the control socket."""
         while True:
-            events = self.poll.poll(self._patience())
-            if not events and self.programs.waiting:
-                self.programs.nudge()
-            for descriptor, _ in events:
+            for descriptor, _ in self.poll.poll(self._patience()):
                 if descriptor == self.children:
                     os.read(self.children, 128 * 32)
                     self.reap()
@@ -94,8 +92,6 @@ class Guest:
 
     def _patience(self) -> float:
         deadlines = [run.deadline for run in self.by_channel.values() if run.deadline]
-        if self.programs.waiting:
-            deadlines.append(time.monotonic_ns() + NUDGE_NS)
         return max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else -1
 
     # Requests
@@ -210,16 +206,19 @@ class Guest:
     # Ends
 
     def reap(self) -> None:
-        """Collect every child that has ended; orphans of the box are children too."""
+        """Collect every child that has ended; orphans of the box are children too. A template that was stopped goes on."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 self.sessions.clear()  # no child, so no run and nothing that a run left behind
                 return
             if pid == 0:
                 break
-            if pid == self.programs.pid:
+            if os.WIFSTOPPED(status):
+                if pid == self.programs.pid:
+                    os.kill(pid, signal.SIGCONT)  # any program of the same uid can stop it; others would wait for it
+            elif pid == self.programs.pid:
                 self.programs.lost()
             elif pid in self.by_pid:
                 self.ended(self.by_pid[pid], status, usage.ru_utime, usage.ru_stime)
@@ -236,7 +235,10 @@ class Guest:
             self.sessions &= running | {process.session for process in processes.snapshot().values()}
 
     def ended(self, run: Run, status: int, user: float, system: float) -> None:
-        """Tell the outside how the run's first process ended."""
+        """Tell the outside how the run's first process ended; where we end it, when nothing of its tree is left."""
+        if run is self.ending:
+            run.last = run.last or (status, user, system)
+            return
         message: dict[str, object] = {
             "status": status,
             "user": int(user * 1e6),
@@ -309,6 +311,7 @@ class Guest:
         if not run.pid:
             self.programs.abandon()  # no pid yet: the template that is about to make it ends, and the run with it
             return
+        self.ending = run
         others = self.sessions - {run.pid}
         spared = {self.programs.pid}
         gone = processes.end(lambda: processes.of_run(run.pid, run.since, others, spared), self.reap)
@@ -316,6 +319,9 @@ class Guest:
             os.kill(-1, signal.SIGKILL)  # it forks faster than we look: everything in the box ends
             self.reap()
         self.programs.settle(run, PATIENCE)
+        self.ending = None
+        if run.last:
+            self.ended(run, *run.last)
 
     def _discard(self, descriptor: int) -> None:
         try:

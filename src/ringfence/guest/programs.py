@@ -103,17 +103,13 @@ class Programs:
                 pid, status, user, system = numbers
                 self.guest.ended(self.guest.by_pid[pid], status, user / 1e6, system / 1e6)
 
-    def nudge(self) -> None:
-        """Nothing was heard of a program for a while: another one, of the same uid, can have stopped the template."""
-        os.kill(self.pid, signal.SIGCONT)
-
     def settle(self, run: "Run", seconds: float) -> None:
         """Give the template a moment to report the end of a run that was killed; past it the template ends as well."""
-        if self.socket is not None and run.pid in self.guest.by_pid:
+        if self.socket is not None and run.pid in self.guest.by_pid and not run.last:
             os.kill(self.pid, signal.SIGCONT)
             select.select([self.descriptor], [], [], seconds)
             self.hear()
-            if run.pid in self.guest.by_pid:
+            if run.pid in self.guest.by_pid and not run.last:
                 self.abandon()
 
     def abandon(self) -> None:

@@ -16,6 +16,8 @@ MAX_MESSAGE = 64 * 1024
 CARRIED = b"m"
 """A packet of this one byte says: the message is in the memfd that comes first."""
 
+SO_PASSRIGHTS = 83  # asm-generic/socket.h, Linux 6.16
+
 MAX_DEPTH = 6
 MAX_DIGITS = 20
 
@@ -133,9 +135,30 @@ def receive(channel: "_socket.socket", most: int) -> tuple[bytes, list[int]]:
             descriptors += [int.from_bytes(content[at : at + 4], sys.byteorder) for at in range(0, whole, 4)]
     if len(descriptors) > most or flags & (_socket.MSG_TRUNC | _socket.MSG_CTRUNC):
         for descriptor in descriptors:
-            os.close(descriptor)
+            _close_unasked(descriptor)
         raise WireError("a packet larger than this protocol allows")
     return data, descriptors
+
+
+def refuse_descriptors(channel: "_socket.socket") -> None:
+    """Let the peer's sendmsg fail where it brings descriptors; on kernels without the option they arrive and are closed."""
+    try:
+        channel.setsockopt(_socket.SOL_SOCKET, SO_PASSRIGHTS, 0)
+    except OSError:
+        pass
+
+
+def _close_unasked(descriptor: int) -> None:
+    # Whoever closes a socket last waits for what it has not sent, as long as its SO_LINGER says (socket(7)): a peer could
+    # stop us with one of its own. Nothing but a socket has that option.
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptor)
+    try:
+        channel.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, bytes(8))
+    except OSError:
+        pass
+    finally:
+        channel.detach()
+    os.close(descriptor)
 
 
 def send(channel: "_socket.socket", message: object, descriptors: "list[int] | None" = None) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ringfence.errors import ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
+from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
 from ringfence.guest import kernel, wire
 from ringfence.process import messages, zygote
 from ringfence.process.wait import Readable, Waits
@@ -148,15 +148,22 @@ class Making:
 
     def begin(self, flags: int, ids: Ids | None) -> None:
         """Ask the zygote for the fork, which then waits for its plan."""
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        report, reporting = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        opened: list[_socket.socket] = []
         try:
+            opened += _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+            opened += _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+            ours, theirs, report, reporting = opened
             self._box = Box(ours, report, kernel.timer_descriptor())
+            del opened[0], opened[1]  # the box's own; what is left is the zygote's
             request: dict[str, object] = {"op": "box", "flags": flags, **_maps(ids)}
             zygote.current().send(request, [theirs.fileno(), reporting.fileno(), self._box.timer])
+        except OSError as error:
+            if isinstance(error, RingfenceError):
+                raise
+            raise HostError(f"no box can be made: {error.strerror}.", errno=error.errno or 0) from None
         finally:
-            theirs.close()
-            reporting.close()
+            for socket in opened:
+                socket.close()
 
     def complete(self, plan: LaunchPlan, trees: list[int], explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
         """The box, built by plan. Raises TierUnavailableError where the host does not deliver it; closes trees in any case."""

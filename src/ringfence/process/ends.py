@@ -9,6 +9,11 @@ import _socket
 import os
 import select
 
+from ringfence.guest import wire
+
+PIPE_MODE = 0o666
+"""A pipe belongs to who made it; a box of another id must be able to open its own /dev/stdout. No path leads to it."""
+
 
 class Ends:
     """Both ends of a run's channel, stdout and stderr; `theirs` go to the guest, the rest is watched here."""
@@ -21,12 +26,14 @@ class Ends:
             self.channel, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             self.theirs.append(theirs.detach())
             self.channel.setblocking(False)
+            wire.refuse_descriptors(self.channel)
             self.poll.register(self.channel.fileno(), select.EPOLLIN)
             for _ in range(2):
                 ours, other = os.pipe()
                 self.theirs.append(other)
                 self.streams.append(ours)
                 os.set_blocking(ours, False)
+                os.fchmod(ours, PIPE_MODE)
                 self.poll.register(ours, select.EPOLLIN)
         except OSError:
             self.close()

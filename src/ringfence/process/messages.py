@@ -15,6 +15,7 @@ MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
 MAX_MICROSECONDS = 1 << 50
 STAGES = ("cwd", "exec", "guest")
 CAUSES = ("", "deadline", "killed")
+_NO_NAMES = frozenset((b"", b".", b".."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def parse(packet: bytes) -> Message:
         return Ready()
     if names == {"failed", "stage", "path"}:
         return Refused(_text(fields, "stage", 500), _text(fields, "path", MAX_PATH), _integer(fields, "failed", 0, 4096))
-    raise ProtocolError(f"the guest sent a message with the fields {sorted(fields)[:8]}.")
+    raise ProtocolError(f"the guest sent a message with the fields {str(sorted(fields)[:8])[:200]}.")
 
 
 def _integer(fields: Mapping[str, object], name: str, low: int, high: int) -> int:
@@ -133,7 +134,8 @@ def _created(value: object) -> tuple[str, ...] | None:
         raise ProtocolError("the guest sent a list of files that is out of bounds.")
     names = []
     for name in value:
-        if not isinstance(name, bytes) or not 0 < len(name) <= MAX_PATH or name.startswith(b"/") or b"\0" in name:
+        # A caller joins these to the workspace's path and opens them: none may lead out of it.
+        if not isinstance(name, bytes) or len(name) > MAX_PATH or b"\0" in name or not _NO_NAMES.isdisjoint(name.split(b"/")):
             raise ProtocolError("the guest sent a file name that is out of bounds.")
         names.append(os.fsdecode(name))
     return tuple(names)

@@ -50,6 +50,7 @@ class Run:
             self._ends = ends.take()
             if stdin:
                 theirs_in, self._stdin = os.pipe()
+                os.fchmod(theirs_in, ends.PIPE_MODE)
             channel, *output = self._ends.theirs
             sent = [channel, theirs_in, *output] if stdin else [channel, *output]
             self._send({**request, **_given(stdin=stdin, announce=not drained)}, sent)
@@ -119,12 +120,15 @@ class Run:
         ends.make_ahead()
         until = (self._deadline_ns + GRACE_NS) / 1e9 + LATE_SECONDS if self._deadline_ns else None
         while not self.ended and not self.gone:
-            if not (yield Readable(descriptor, until)):
+            yield Readable(descriptor, until)
+            self.step()
+            # The clock decides, and after what was there to hear: a flood is always readable, a caller can be late itself.
+            if not self.ended and _is_past(until):
                 self.box.kill()
                 self.gone = True
-            self.step()
         self._drain_rest()
         if self.gone and not self.ended:
+            self.box.kill()  # a guest that let go of a run without a word is no guest any more
             yield from self.box.cause_of_death(2.0)
 
     @property
@@ -150,8 +154,11 @@ class Run:
             packet, _ = wire.receive(self._ends.channel, 0)
         except BlockingIOError:
             return
-        except (OSError, wire.WireError):
+        except OSError:
             packet = b""
+        except wire.WireError as error:
+            self.box.kill()
+            raise ProtocolError(f"the guest sent {error}.") from None
         if not packet:
             self.gone = True
             return
@@ -160,7 +167,7 @@ class Run:
         except ProtocolError:
             self.box.kill()
             raise
-        if isinstance(message, messages.Started):
+        if isinstance(message, messages.Started) and not self.pid:
             self.pid = message.pid
         elif isinstance(message, (messages.Ended, messages.Failed)):
             self.ended = message
@@ -207,6 +214,11 @@ class Run:
             if self.ended.stage != "guest" or self.ended.cause == "deadline":
                 return classify.of_failed(self.ended, self.wall)
             number = self.ended.errno
+            if not number:
+                raise HostError(
+                    "the interpreter of the box ended before the program began.",
+                    hint="Check config.python, or the workspace's virtual environment; it is run inside the box.",
+                )
             raise HostError(f"the box could not start the command: {os.strerror(number)}.", errno=number)
         if self.box.killed_by_deadline and self.wall is not None:
             return CapHit("wall", self.wall, None, "zygote: the whole box was ended")
@@ -245,13 +257,18 @@ class Run:
         if self._ends is None:
             return
         self._tell({"op": "kill"})
+        self.on_chunk = (None, None)
         until = time.monotonic() + within
         while not self.ended and not self.gone:
-            if not (yield Readable(self.descriptor, until)):
+            yield Readable(self.descriptor, until)
+            try:
+                self.step()
+            except ProtocolError:
+                return  # the box was ended for it; why the caller gave up matters more
+            if not self.ended and not self.gone and _is_past(until):
                 self.box.kill()
                 yield from self.box.cause_of_death(within)
                 return
-            self.step()
 
     def release(self) -> None:
         """Close every descriptor of this run. Safe to call again."""
@@ -263,6 +280,10 @@ class Run:
         if self._ends is not None:
             self._ends.close()
             self._ends = None
+
+
+def _is_past(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
 
 
 def _given(**flags: bool) -> dict[str, object]:

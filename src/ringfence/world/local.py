@@ -44,7 +44,7 @@ class LocalWorld:
         """Folders that a command may be started in."""
         named = (*self.policy.read_only, *self.policy.writable)
         environment = self.prepared.plan.environment
-        return (self.workdir, *(folder.path for folder in named), environment["HOME"], environment["TMPDIR"])
+        return (self.workdir, *(folder.path for folder in named), environment["HOME"])
 
     # Commands
 
