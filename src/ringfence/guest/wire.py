@@ -151,14 +151,17 @@ def refuse_descriptors(channel: "_socket.socket") -> None:
 def _close_unasked(descriptor: int) -> None:
     # Whoever closes a socket last waits for what it has not sent, as long as its SO_LINGER says (socket(7)): a peer could
     # stop us with one of its own. Nothing but a socket has that option.
-    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptor)
+    try:
+        channel = _socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        return
     try:
         channel.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, bytes(8))
     except OSError:
-        pass
+        pass  # the others of the packet must be closed all the same
     finally:
-        channel.detach()
-    os.close(descriptor)
+        channel.close()
 
 
 def send(channel: "_socket.socket", message: object, descriptors: "list[int] | None" = None) -> None:
