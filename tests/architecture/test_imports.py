@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "agent": PUBLIC | {"permission", "agent"},
     "fleet": PUBLIC | {"fleet"},
     "cli": PUBLIC | {"cli"},
+    "__main__": {"cli"},
 }
 
 # One file or folder for each way of holding a process, and for each kind of world: each stands alone, so that it can

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ringfence.outcome import Enforced, Level
+from ringfence.policy.config import SandboxLimits
 from ringfence.policy.resolve import ResolvedPolicy
 
 
@@ -17,6 +18,13 @@ def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
     return {name: int(value) for name, value in wanted.items() if value is not None}
 
 
+def asked_for(policy: ResolvedPolicy) -> bool:
+    """Whether a limit of single processes differs from its default; then commands start by the slower, exact way."""
+    default = SandboxLimits()
+    names = ("cpu_seconds", "open_files", "file_size_bytes")
+    return any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names)
+
+
 def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
     """The caps that every local box has alike, each with its mechanism."""
     limits = policy.limits
@@ -26,7 +34,9 @@ def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
     if limits.cpu_seconds is not None:
         enforced["cpu"] = Enforced(Level.PARTIAL, "rlimit", "counted for each process, not for the tree")
     if limits.open_files is not None:
-        enforced["open_files"] = Enforced(Level.FULL, "rlimit", "for each process")
+        exact = Enforced(Level.FULL, "rlimit", "for each process")
+        late = Enforced(Level.PARTIAL, "rlimit", "for each process; hard only a moment after it began, as for every default")
+        enforced["open_files"] = exact if asked_for(policy) else late
     if limits.file_size_bytes is not None:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
     if limits.memory_bytes is not None:

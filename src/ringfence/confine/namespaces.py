@@ -15,7 +15,7 @@ from importlib.util import MAGIC_NUMBER
 from ringfence.confine import ids as box_ids
 from ringfence.confine import seccomp
 from ringfence.confine.environment import environment_for, interpreters
-from ringfence.confine.limits import limits_enforced, rlimits
+from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree
 from ringfence.confine.toolchains import Toolchains, discover
@@ -106,6 +106,7 @@ def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: b
         runners=_runners(),
         preload=policy.preload,
         limits=rlimits(policy),
+        exact=asked_for(policy),
         filter=seccomp.build_filter(),
         scratch_bytes=SCRATCH_BYTES,
         rules=_filter_rules(),

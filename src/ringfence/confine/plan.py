@@ -84,6 +84,7 @@ class LaunchPlan:
     runners: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     preload: tuple[str, ...]
     limits: Mapping[str, int]
+    exact: bool
     filter: bytes = b""
     scratch_bytes: int = 0
     rules: tuple[str, ...] = field(default=(), compare=False)
@@ -105,6 +106,7 @@ class LaunchPlan:
             "runners": dict(self.runners),
             "preload": list(self.preload),
             "limits": dict(self.limits),
+            "exact": int(self.exact),
             "filter": self.filter,
             "scratch_bytes": self.scratch_bytes,
         }

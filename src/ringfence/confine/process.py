@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 
 from ringfence.confine.environment import environment_for, interpreters
-from ringfence.confine.limits import limits_enforced, rlimits
+from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -53,6 +53,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         runner=runner,
         preload=policy.preload,
         limits=rlimits(policy),
+        exact=asked_for(policy),
     )
     enforcement = Enforcement(
         environment=Enforced(Level.FULL, "made from nothing"),

@@ -137,6 +137,11 @@ class Run:
         assert self._ends is not None
         return self._ends.poll.fileno()
 
+    @property
+    def over(self) -> bool:
+        """Whether its end is known, or the guest is gone."""
+        return self.ended is not None or self.gone
+
     def step(self) -> None:
         """Do what can be done without waiting."""
         assert self._ends is not None
@@ -265,7 +270,7 @@ class Run:
                 self.step()
             except ProtocolError:
                 return  # the box was ended for it; why the caller gave up matters more
-            if not self.ended and not self.gone and _is_past(until):
+            if _is_past(until) and not self.over:
                 self.box.kill()
                 yield from self.box.cause_of_death(within)
                 return

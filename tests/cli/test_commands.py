@@ -1,0 +1,98 @@
+"""The command line as a person or a script meets it: real processes, real pipes, a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OURS = 125
+
+
+def ringfence(*argv: str, cwd: Path, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "ringfence", *argv]
+    given = {"input": data} if data is not None else {"stdin": subprocess.DEVNULL}
+    return subprocess.run(command, cwd=cwd, capture_output=True, timeout=60, check=False, **given)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 124, 125, 255])
+def test_the_exit_status_is_the_commands(tmp_path: Path, code: int) -> None:
+    done = ringfence("run", "--", "sh", "-c", f"echo out; echo err >&2; exit {code}", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"out\n", b"err\n")
+
+
+def test_a_signal_shows_as_a_shell_shows_it(tmp_path: Path) -> None:
+    assert ringfence("run", "--", "sh", "-c", "kill -TERM $$", cwd=tmp_path).returncode == 128 + 15
+
+
+def test_a_limit_a_missing_program_and_a_closed_one_have_their_own_statuses(tmp_path: Path) -> None:
+    late = ringfence("run", "--timeout", "0.3", "--", "sleep", "30", cwd=tmp_path)
+    assert (late.returncode, b"wall limit" in late.stderr) == (124, True)
+    assert ringfence("run", "--", "no-such-program", cwd=tmp_path).returncode == 127
+    (tmp_path / "closed").write_text("#!/bin/sh\n")
+    assert ringfence("run", "--", "./closed", cwd=tmp_path).returncode == 126
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("--workspace", "/"), b"workspace"),
+        (("--workspace", "/no/such/folder"), b"No such file"),
+        (("--tier", "docker"), b"not built"),
+        (("--tier", "magic"), b"magic"),
+        (("--timeout", "-1"), b"positive"),
+    ],
+)
+def test_a_failure_of_ours_is_125_and_says_what_to_do(tmp_path: Path, argv: tuple[str, ...], named: bytes) -> None:
+    done = ringfence("run", *argv, "--", "touch", "ran", cwd=tmp_path)
+    assert done.returncode == OURS
+    assert named in done.stderr
+    assert done.stderr.startswith(b"ringfence: ")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_piped_in_is_read_and_bytes_come_out_as_they_are(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    assert ringfence("run", "--", "cat", cwd=tmp_path, data=data).stdout == data
+
+
+def test_the_current_folder_is_the_workspace(tmp_path: Path) -> None:
+    done = ringfence("run", "--", "sh", "-c", "pwd; touch made", cwd=tmp_path)
+    assert done.stdout.decode().strip() == os.path.realpath(tmp_path)
+    assert (tmp_path / "made").exists()
+
+
+def test_python_runs_a_file_or_code_and_ends_as_the_program_does(tmp_path: Path) -> None:
+    assert ringfence("python", "-c", "print(40 * 10)", cwd=tmp_path).stdout == b"400\n"
+    (tmp_path / "program.py").write_text("import sys; print('from a file'); sys.exit(3)")
+    done = ringfence("python", "program.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, b"from a file\n")
+    assert ringfence("python", "missing.py", cwd=tmp_path).returncode == OURS
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("python",)])
+def test_every_command_has_help_with_an_example(tmp_path: Path, command: tuple[str, ...]) -> None:
+    done = ringfence(*command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert not command or b"example: ringfence " in done.stdout
+
+
+def test_in_a_terminal_a_command_runs_and_reads_nothing_of_it(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(sys.executable, [sys.executable, "-m", "ringfence", "run", "--", "sh", "-c", "tty; cat; echo seen"])
+    shown = b""
+    try:
+        while chunk := os.read(terminal, 4096):
+            shown += chunk
+    except OSError:
+        pass  # the other side is closed: the end of a terminal
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"not a tty" in shown
+    assert b"seen" in shown
