@@ -171,11 +171,11 @@ def _whole_end(data: bytes) -> bytes:
 
 
 def _whole_start(data: bytes) -> bytes:
-    """data without the continuation bytes that it begins with."""
-    for at in range(min(3, len(data))):
-        if data[at] & 0xC0 != 0x80:
-            return data[at:]
-    return data[3:] if len(data) > 3 and data[3] & 0xC0 != 0x80 else data
+    """data without the continuation bytes that it begins with; four of them are no UTF-8 and stay (RFC 3629)."""
+    cut = 0
+    while cut < min(4, len(data)) and data[cut] & 0xC0 == 0x80:
+        cut += 1
+    return data[cut:] if cut < 4 else data
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,6 +350,11 @@ def _find(name: bytes, path: bytes) -> bytes:
     return refused
 
 
+def _hard(which: int, limit: int) -> int:
+    # A second between the two: at the soft limit the kernel sends SIGXCPU, which tells more than the SIGKILL of the hard one.
+    return limit + 1 if which == resource.RLIMIT_CPU else limit
+
+
 def _spawn_limited(
     path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", stdio: "list[int]", limits: "list[tuple[int, int]]"
 ) -> int:
@@ -369,7 +374,7 @@ def _spawn_limited(
             resource.setrlimit(which, value)
     try:
         for which, limit in limits:
-            resource.prlimit(pid, which, (limit, limit))
+            resource.prlimit(pid, which, (limit, _hard(which, limit)))
     except ProcessLookupError:
         pass  # it has ended already
     return pid
@@ -387,7 +392,7 @@ def _fork_limited(
             for at, source in enumerate(stdio):
                 os.dup2(source, at)
             for which, limit in limits:
-                resource.setrlimit(which, (limit, limit))
+                resource.setrlimit(which, (limit, _hard(which, limit)))
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.execve(path, argv, environment)
         except OSError as error:

@@ -73,7 +73,7 @@ def prepare(descriptors: "list[int]") -> str:
 
     for which, limit in ((resource.RLIMIT_CPU, cpu), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_FSIZE, size)):
         if int(limit) >= 0:
-            resource.setrlimit(which, (int(limit), int(limit)))
+            resource.setrlimit(which, (int(limit), int(limit) + (which == resource.RLIMIT_CPU)))
     os.chdir(cwd)
     for change in environment:
         name, _, value = change.partition(b"=")

@@ -1,0 +1,78 @@
+"""Every field of a config is enforced or refused by name: there is no third outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from ringfence.errors import ConfigError, UnenforceableError
+from ringfence.outcome import CapHit, Level
+from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
+
+TIERS = ("namespaces", "process")
+
+
+def ends_at(kind: str, program: str) -> Callable[[Sandbox], bool]:
+    def violated(box: Sandbox) -> bool:
+        outcome = box.execute(program, timeout=30).outcome
+        return isinstance(outcome, CapHit) and outcome.kind == kind
+
+    return violated
+
+
+LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
+    "cpu_seconds": (1, ends_at("cpu", "while True: pass")),
+    "wall_seconds": (0.3, ends_at("wall", "import time; time.sleep(20)")),
+    "memory_bytes": (1 << 20, None),
+    "max_processes": (1, None),
+    "open_files": (16, lambda box: "Too many open files" in box.execute("h = [open('/dev/null') for _ in range(20)]").stderr),
+    "file_size_bytes": (
+        1,
+        lambda box: "File too large" in box.execute("f = open('x', 'wb', 0); f.write(b'x'); f.write(b'x')").stderr,
+    ),
+    "disk_bytes": (1, None),
+    "output_bytes": (1, lambda box: len(box.execute("print('x' * 999)").stdout_bytes) == 1),
+}
+
+
+def test_the_table_names_every_limit() -> None:
+    assert set(LIMITS) == {entry.name for entry in fields(SandboxLimits)}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_at_its_tightest_is_met_or_was_refused_by_name(tier: str, name: str) -> None:
+    value, violated = LIMITS[name]
+    if violated is None:
+        with pytest.raises(UnenforceableError, match=name):
+            SandboxConfig(tier=tier, limits=SandboxLimits(**{name: value}))  # type: ignore[arg-type]
+        return
+    with Sandbox(SandboxConfig(tier=tier, limits=SandboxLimits(**{name: value}))) as box:  # type: ignore[arg-type]
+        assert violated(box)
+
+
+@pytest.mark.parametrize(
+    ("tier", "field", "named"),
+    [
+        ("process", {"mode": "read-only"}, "read-only"),
+        ("namespaces", {"allow_network": True}, "allow_network"),
+        ("namespaces", {"mode": "danger-full-access"}, "danger-full-access"),
+    ],
+)
+def test_a_field_that_a_tier_cannot_enforce_is_refused_by_name(
+    tmp_path: Path, tier: str, field: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named), Sandbox(SandboxConfig(tier=tier, workspace=tmp_path, **field)):  # type: ignore[arg-type]
+        pass
+
+
+def test_what_is_not_enforced_by_default_is_reported_as_none() -> None:
+    with Sandbox() as box:
+        levels = {name: getattr(box.enforcement, name).level for name in ("memory", "max_processes", "disk")}
+        assert set(levels.values()) == {Level.NONE}
+        assert box.enforcement.filesystem.level is Level.FULL
+    with Sandbox(SandboxConfig(tier="process")) as box:
+        assert {box.enforcement.filesystem.level, box.enforcement.network.level, box.enforcement.syscalls.level} == {Level.NONE}
