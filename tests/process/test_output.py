@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringfence.outcome import Output
@@ -43,6 +43,7 @@ def test_head_and_tail_are_exact_for_any_chunks_and_any_bound(chunks: list[bytes
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(1, 100))
+@example("\u0800", 2)  # all that is kept of it are its first and its last byte
 def test_text_is_never_cut_inside_a_character(text: str, keep: int) -> None:
     data = text.encode("utf-8", "replace")
     output = streamed([data], keep).output()
@@ -51,9 +52,10 @@ def test_text_is_never_cut_inside_a_character(text: str, keep: int) -> None:
         assert output.text == clean
     else:
         head, _, rest = output.text.partition("\n[... ")
-        tail = rest.partition(" bytes left out ...]\n")[2]
+        left_out, _, tail = rest.partition(" bytes left out ...]\n")
         assert clean.startswith(head)
         assert clean.endswith(tail)
+        assert len(head.encode()) + int(left_out) + len(tail.encode()) == len(data)
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40), st.integers(1, 1000))
