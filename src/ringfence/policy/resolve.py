@@ -80,6 +80,13 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
 
 
 def _workspace(given: str, home: str) -> Folder:
+    try:
+        return _checked_workspace(given, home)
+    except OSError as error:  # a name on the way changed while it was looked at
+        raise WorkspaceError(f"the workspace {given!r} cannot be used: {error.strerror}.") from None
+
+
+def _checked_workspace(given: str, home: str) -> Folder:
     path = os.path.abspath(given)
     try:
         found = os.lstat(path)
