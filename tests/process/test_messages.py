@@ -14,7 +14,8 @@ from ringfence.errors import ProtocolError
 from ringfence.guest import wire
 from ringfence.process import messages
 
-MUTATIONS = int(os.environ.get("RINGFENCE_MUTATIONS", "1000000"))
+# A million takes half a minute where the machine is shared: left to continuous integration, which sets CI (.ci/run).
+MUTATIONS = 1_000_000 if os.environ.get("CI") else 100_000
 
 GOOD = {
     messages.Ready(): {"ready": 1},
@@ -45,6 +46,7 @@ BAD: dict[str, object] = {
     "an unknown cause": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "because"},
     "text for a number": {"started": "7"},
     "an absolute name": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["/etc/passwd"]},
+    "a name that leads outside": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["a/../../b"]},
     "too many names": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["a"] * 257},
     "a path too long": {"failed": 1, "stage": "tree", "path": "x" * 5000},
 }
@@ -73,7 +75,7 @@ def mutated(source: random.Random, seeds: list[bytes]) -> bytes:
 
 
 @pytest.mark.timeout(300)
-def test_a_million_mutated_messages_give_only_protocol_errors_and_no_growth() -> None:
+def test_mutated_messages_give_only_protocol_errors_and_no_growth() -> None:
     seed = random.randrange(1 << 32)
     source = random.Random(seed)
     seeds = [wire.encode(fields) for fields in GOOD.values()]
