@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -190,13 +191,9 @@ with Sandbox(SandboxConfig(tier=sys.argv[1])) as box:
 
 
 def test_an_interrupt_of_the_blocking_caller_ends_the_tree_and_is_raised(tier: str) -> None:
-    from pathlib import Path
-
     marker = fresh_marker()
-    argv = [sys.executable, "-c", INTERRUPTED.replace("marker = sys.argv[2]", f"marker = str({marker[:-3]}) + '{marker[-3:]}'")]
-    caller = subprocess.Popen(
-        [*argv, tier, "-", str(Path(__file__).parent.parent)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    argv = [sys.executable, "-c", INTERRUPTED, tier, marker, str(Path(__file__).parent.parent)]
+    caller = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert caller.stdout is not None
         assert caller.stdout.readline() == "ready\n"
