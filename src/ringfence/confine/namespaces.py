@@ -7,10 +7,9 @@ import marshal
 import os
 import sys
 import time
+from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
-from importlib.util import MAGIC_NUMBER
 
 from ringfence.confine import ids as box_ids
 from ringfence.confine import seccomp
@@ -121,7 +120,8 @@ def _filter_rules() -> tuple[str, ...]:
 @cache
 def _runners() -> dict[str, bytes]:
     """The template's source, and the same compiled for the interpreter that runs this: compiling is a tenth of its start."""
-    source = files("ringfence.guest").joinpath("template.py").read_bytes()
+    with open(os.path.join(os.path.dirname(kernel.__file__), "template.py"), "rb") as file:
+        source = file.read()
     code = marshal.dumps(compile(source, RUNNER, "exec", dont_inherit=True))
     # The header of a .pyc whose source is never looked at: PEP 552, flags 0b01.
     return {RUNNER: source, RUNNER + "c": MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code}

@@ -7,7 +7,6 @@ import atexit
 import os
 import sys
 import threading
-from importlib.util import find_spec
 
 from ringfence.errors import HostError, SandboxLostError
 from ringfence.guest import wire
@@ -19,9 +18,7 @@ class Zygote:
 
     def __init__(self) -> None:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        spec = find_spec("ringfence.guest")
-        assert spec is not None and spec.submodule_search_locations
-        program = os.path.join(spec.submodule_search_locations[0], "zygote.py")
+        program = os.path.join(os.path.dirname(wire.__file__), "zygote.py")
         if not sys.executable:
             raise HostError("this program does not say which Python runs it (sys.executable is empty).")
         actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
-from ringfence.confine import process as floor
 from ringfence.confine.plan import Prepared
 from ringfence.guest import wire
 from ringfence.outcome import Exited, Result
@@ -211,6 +210,8 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
     making = boxes.Making()
     try:
         if config.tier == "process":
+            from ringfence.confine import process as floor  # what it imports is a tenth of a cold start without it
+
             prepared = floor.prepare(policy, making.begin)
         else:
             prepared = namespaces.prepare(policy, boxes.make_userns, making.begin)
