@@ -6,6 +6,7 @@ import os
 import pwd
 import stat
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
