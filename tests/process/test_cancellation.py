@@ -183,6 +183,7 @@ with Sandbox(SandboxConfig(tier=sys.argv[1])) as box:
     print(box.run(["echo", "next"]).stdout, end="", flush=True)
     with box.spawn(["sleep", marker]) as process:
         try:
+            print("spawned", flush=True)
             process.wait()
         except KeyboardInterrupt:
             print("interrupted")
@@ -201,6 +202,7 @@ def test_an_interrupt_of_the_blocking_caller_ends_the_tree_and_is_raised(tier: s
         caller.send_signal(signal.SIGINT)
         assert caller.stdout.readline() == "interrupted []\n"
         assert caller.stdout.readline() == "next\n"
+        assert caller.stdout.readline() == "spawned\n"
         wait_for(f"sleep {marker}", 1)
         caller.send_signal(signal.SIGINT)
         assert caller.stdout.readline() == "interrupted\n"

@@ -9,7 +9,7 @@ from ringfence.policy.resolve import Folder
 MAX_ENTRIES = 20_000
 """Entries looked at, once for each workspace of a process; about 0.1 s on a warm disk."""
 
-_notes: dict[tuple[int, int], str] = {}
+_notes: dict[tuple[str, int, int], str] = {}
 
 
 def note_of(workspace: Folder) -> str:
@@ -17,7 +17,7 @@ def note_of(workspace: Folder) -> str:
 
     Not promised: that the count is of this moment. It is 'at least' where the bound or a folder that cannot be read ended it.
     """
-    key = (workspace.device, workspace.inode)
+    key = (workspace.path, workspace.device, workspace.inode)  # an inode alone is used again when its folder is removed
     if key not in _notes:
         count, whole = others(workspace.path, workspace.owner[0])
         number = f"{count}" if whole else f"at least {count}"

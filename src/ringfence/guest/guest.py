@@ -32,10 +32,10 @@ LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE)
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("began", "cause", "channel", "deadline", "held", "last", "pid", "scripts", "since")
+    __slots__ = ("began", "cause", "channel", "deadline", "earlier", "held", "last", "pid", "scripts", "since")
 
-    def __init__(self, channel: "_socket.socket", deadline: int) -> None:
-        self.channel, self.deadline = channel, deadline
+    def __init__(self, channel: "_socket.socket", deadline: int, earlier: "set[tuple[int, int]]") -> None:
+        self.channel, self.deadline, self.earlier = channel, deadline, earlier
         self.pid = 0
         self.scripts: list[str] = []
         self.held: list[int] = []  # the writing ends of its output, closed with the answer: the outside wakes once, not thrice
@@ -60,6 +60,7 @@ class Guest:
         self.by_pid: dict[int, Run] = {}
         self.by_channel: dict[int, Run] = {}
         self.ending: Run | None = None
+        self.left: set[tuple[int, int]] = set()  # processes, by pid and start, that were there when a run ended
         self.sessions: set[int] = set()  # of every run so far: none of their members is another run's orphan
         self.discarded: set[int] = set()
         self.created: Created | None = None
@@ -113,7 +114,7 @@ class Guest:
             self.created = Created(self.workdir)
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
-        run = Run(channel, request.get("deadline", 0))
+        run = Run(channel, request.get("deadline", 0), self.left)
         if "announce" not in request:
             run.held = descriptors[-2:]
         stdio = descriptors[1:] if "stdin" in request else [self.null, *descriptors[1:]]
@@ -202,6 +203,7 @@ class Guest:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 self.sessions.clear()  # no child, so no run and nothing that a run left behind
+                self.left = set()
                 return
             if pid == 0:
                 break
@@ -212,17 +214,22 @@ class Guest:
                 self.programs.lost()
             elif pid in self.by_pid:
                 self.ended(self.by_pid[pid], status, usage.ru_utime, usage.ru_stime)
-        self._trim_sessions()
+        self.take_stock()
 
-    def _trim_sessions(self) -> None:
-        """Keep the sessions that still have members. A number that stayed would, when reused, shield a stranger."""
+    def take_stock(self) -> None:
+        """Keep the sessions that still have members, and note who is there when a run has left something behind.
+
+        A number that stayed would, when reused, shield a stranger.
+        """
         running = set(self.by_pid)
         if self.sessions <= running:
             return
         if set(processes.children(os.getpid())) <= running | {self.programs.pid}:
             self.sessions = running
         else:
-            self.sessions &= running | {process.session for process in processes.snapshot().values()}
+            found = processes.snapshot().values()
+            self.sessions &= running | {process.session for process in found}
+            self.left = {(process.pid, process.start) for process in found}
 
     def ended(self, run: Run, status: int, user: float, system: float) -> None:
         """Tell the outside how the run's first process ended; where we end it, when nothing of its tree is left."""
@@ -304,7 +311,7 @@ class Guest:
         self.ending = run
         others = self.sessions - {run.pid}
         spared = {self.programs.pid}
-        gone = processes.end(lambda: processes.of_run(run.pid, run.since, others, spared), self.reap)
+        gone = processes.end(lambda: processes.of_run(run.pid, run.since, others, spared, run.earlier), self.reap)
         if not gone and self.is_init:
             os.kill(-1, signal.SIGKILL)  # it forks faster than we look: everything in the box ends
             self.reap()

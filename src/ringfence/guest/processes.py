@@ -57,10 +57,11 @@ def below(found: dict[int, Process], roots: set[int]) -> set[int]:
     return members
 
 
-def of_run(leader: int, since: int, others: set[int], spared: set[int]) -> set[int]:
+def of_run(leader: int, since: int, others: set[int], spared: set[int], earlier: set[tuple[int, int]]) -> set[int]:
     """The live processes of the run that leader leads and that began at `since` (clock ticks since boot).
 
-    others are the sessions of other runs, past and present; spared are the guest's own processes.
+    others are the sessions of other runs, past and present; spared are the guest's own processes; earlier are the
+    processes, by pid and start, that were there before the run: a tick is too long to tell them by their start alone.
     """
     found = snapshot()
     guest = os.getpid()
@@ -72,6 +73,7 @@ def of_run(leader: int, since: int, others: set[int], spared: set[int]) -> set[i
         or (process := found[pid]).session == leader
         or (process.parent == guest and process.start >= since and process.session not in others and pid not in spared)
     }
+    roots -= {pid for pid in roots if pid != leader and (pid, found[pid].start) in earlier}
     return (below(found, roots) & mine) - spared - others
 
 

@@ -102,6 +102,7 @@ class Programs:
             elif fields[0] == b"E" and len(numbers) == 4 and numbers[0] in self.guest.by_pid:
                 pid, status, user, system = numbers
                 self.guest.ended(self.guest.by_pid[pid], status, user / 1e6, system / 1e6)
+                self.guest.take_stock()
 
     def settle(self, run: "Run", seconds: float) -> None:
         """Give the template a moment to report the end of a run that was killed; past it the template ends as well."""
