@@ -60,6 +60,19 @@ def test_what_is_piped_in_is_read_and_bytes_come_out_as_they_are(tmp_path: Path)
     assert ringfence("run", "--", "cat", cwd=tmp_path, data=data).stdout == data
 
 
+def test_a_reader_that_is_gone_ends_the_command_without_a_complaint(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m ringfence run -- yes | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (b"y\n", b"", 141)
+
+
+def test_a_device_as_input_is_not_read(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m ringfence run -- cat < /dev/zero"
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False).stdout == b""
+
+
 def test_the_current_folder_is_the_workspace(tmp_path: Path) -> None:
     done = ringfence("run", "--", "sh", "-c", "pwd; touch made", cwd=tmp_path)
     assert done.stdout.decode().strip() == os.path.realpath(tmp_path)

@@ -7,6 +7,7 @@ what it imports is most of what it costs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -41,3 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OURS
     except KeyboardInterrupt:
         return 130  # as a shell shows a command that SIGINT ended
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains of it once more at its end
+        return 141  # as a shell shows a command that SIGPIPE ended: who read our output is gone
+    except OSError as error:
+        print(f"ringfence: {error}", file=sys.stderr)
+        return OURS

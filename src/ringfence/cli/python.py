@@ -16,7 +16,8 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "python",
         help="run a Python program in a box",
-        description="Run the program FILE, or CODE, in a box over a folder. Exit statuses are those of `ringfence run`.",
+        description="Run the program FILE, or CODE, in a box over a folder. Exit statuses are those of `ringfence run`. "
+        "The program's input is empty in this version.",
         epilog=EXAMPLE,
     )
     running.add_options(parser)
@@ -38,7 +39,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ArgumentError(f"the program {path!r} cannot be read: {error}.") from None

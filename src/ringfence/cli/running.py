@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -33,9 +34,10 @@ def config(given: argparse.Namespace) -> SandboxConfig:
 
 
 def caller_input() -> bytes | None:
-    """What the caller pipes or redirects to us, read whole; nothing where standard input is a terminal or closed."""
+    """What the caller pipes or redirects to us, read whole; nothing where standard input is a terminal, a device or closed."""
     try:
-        if os.isatty(0):
+        mode = os.fstat(0).st_mode
+        if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
             return None
         return sys.stdin.buffer.read()
     except (OSError, AttributeError, ValueError):
