@@ -16,6 +16,7 @@ import pytest
 import ringfence
 from ringfence.outcome import CapHit, Exited
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
+from survivors import wait_for
 
 SLACK = 4.0
 """Seconds that a loaded machine may add to a deadline before a test calls it broken."""
@@ -178,7 +179,7 @@ def test_a_deadline_holds_while_the_caller_is_stopped(tier: str) -> None:
     marker = str(60_000 + os.getpid() % 1000)
     caller = start_caller(tier, marker)
     try:
-        assert any(line.startswith("sleep") for line in running(marker))
+        wait_for(f"sleep {marker}", 1)  # its exec is over a moment before its arguments are to be seen
         caller.send_signal(signal.SIGSTOP)
         limit = time.monotonic() + 1.0 + SLACK
         while time.monotonic() < limit and any(line.startswith("sleep") for line in running(marker)):
