@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TypeVar
 
 from anyio import CancelScope
 from anyio.lowlevel import RunVar
 
 from ringfence import errors
-from ringfence.outcome import Enforcement, Result
+from ringfence.outcome import Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
 from ringfence.process.command import as_bytes
 from ringfence.process.streams import Process
-from ringfence.world.local import LocalWorld, open_world
+from ringfence.world.local import LocalWorld, Opened, open_world
 
-T = TypeVar("T")
 _loop: RunVar[object] = RunVar("ringfence")
 
 
@@ -33,7 +31,7 @@ def _this_loop() -> object:
         return token
 
 
-class Sandbox:
+class Sandbox(Opened):
     """One box. Opened by `async with`; everything in it ends with the block, whatever way the block is left.
 
         async with Sandbox(SandboxConfig(workspace=".")) as box:
@@ -44,15 +42,11 @@ class Sandbox:
     """
 
     def __init__(self, config: SandboxConfig | None = None) -> None:
-        self.config = config if config is not None else SandboxConfig()
-        if not isinstance(self.config, SandboxConfig):
-            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
-        self._world: LocalWorld | None = None
+        super().__init__(config)
         self._opened_in: object = None
 
     async def __aenter__(self) -> Sandbox:
-        if self._world is not None:
-            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
+        self._must_be_new()
         self._opened_in = _this_loop()
         self._world = await awaiting(open_world(self.config))
         return self
@@ -67,27 +61,10 @@ class Sandbox:
                 await awaiting(self._world.close())
 
     def _open(self) -> LocalWorld:
-        if self._world is None:
-            raise errors.SandboxClosedError("the box is not open.")
-        self._world.must_be_open()
+        world = super()._open()
         if self._opened_in is not _this_loop():
             raise errors.WrongLoopError("the box was opened in another event loop.")
-        return self._world
-
-    @property
-    def workdir(self) -> str:
-        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
-        return self._open().workdir
-
-    @property
-    def backend(self) -> str:
-        """The mechanism that holds this box."""
-        return self._open().prepared.backend
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """What holds every run of this box, dimension by dimension."""
-        return self._open().prepared.enforcement
+        return world
 
     async def run(
         self,
@@ -160,10 +137,6 @@ class Sandbox:
     async def list_files(self) -> list[str]:
         """Every file and link below the workspace, relative to it, sorted; links are named and never followed."""
         return await awaiting(self._open().list_files())
-
-    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
-        """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""
-        return self._open().resolve_path(path, write=write)
 
 
 async def run(

@@ -9,35 +9,27 @@ with Sandbox() as box:
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO
 
 from ringfence import errors
-from ringfence.outcome import Enforcement, Exited, NotStarted, Result, Signaled
+from ringfence.outcome import NotStarted, Result
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process import asking
 from ringfence.process.command import Command, as_bytes
-from ringfence.process.run import Run
-from ringfence.process.wait import Readable, Waits, blocking
-from ringfence.world.local import LocalWorld, open_world
+from ringfence.process.handle import Handle
+from ringfence.process.wait import blocking
+from ringfence.world.local import LocalWorld, Opened, open_world
 
 __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 
 
-class Sandbox:
+class Sandbox(Opened):
     """One box, for as long as its `with` block. Methods mean what those of ringfence.Sandbox mean, and block."""
 
-    def __init__(self, config: SandboxConfig | None = None) -> None:
-        self.config = config if config is not None else SandboxConfig()
-        if not isinstance(self.config, SandboxConfig):
-            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
-        self._world: LocalWorld | None = None
-
     def __enter__(self) -> Sandbox:
-        if self._world is not None:
-            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
+        self._must_be_new()
         self._world = blocking(open_world(self.config))
         return self
 
@@ -48,27 +40,6 @@ class Sandbox:
         """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
         if self._world is not None:
             blocking(self._world.close())
-
-    def _open(self) -> LocalWorld:
-        if self._world is None:
-            raise errors.SandboxClosedError("the box is not open.")
-        self._world.must_be_open()
-        return self._world
-
-    @property
-    def workdir(self) -> str:
-        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
-        return self._open().workdir
-
-    @property
-    def backend(self) -> str:
-        """The mechanism that holds this box."""
-        return self._open().prepared.backend
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """What holds every run of this box, dimension by dimension."""
-        return self._open().prepared.enforcement
 
     def run(
         self,
@@ -127,19 +98,14 @@ class Sandbox:
         """Every file and link below the workspace; see ringfence.Sandbox.list_files."""
         return blocking(self._open().list_files())
 
-    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
-        """The absolute path of a file of the box; see ringfence.Sandbox.resolve_path."""
-        return self._open().resolve_path(path, write=write)
 
-
-class Process:
+class Process(Handle):
     """A command that runs while the caller does other things. stdin, stdout and stderr are unbuffered byte files."""
 
     def __init__(self, world: LocalWorld, command: Command) -> None:
         ends: list[int] = []
         self._world, self._command = world, command
-        self._result: Result | None = None
-        self._run: Run = world.begin(command, drained=False, ends=ends)
+        super().__init__(world.begin(command, drained=False, ends=ends))
         for end in ends:
             os.set_blocking(end, True)
         self.stdin: IO[bytes] = os.fdopen(ends[0], "wb", buffering=0)
@@ -147,35 +113,13 @@ class Process:
         self.stderr: IO[bytes] = os.fdopen(ends[2], "rb", buffering=0)
         try:
             blocking(self._until_started())
-            if self._run.ended or self._run.gone:
+            if self._run.over:
                 result = self.wait()
                 if isinstance(result.outcome, NotStarted):
                     raise errors.for_result(result)
         except BaseException:
             self.close()
             raise
-
-    def _until_started(self) -> Waits[None]:
-        while not (self._run.pid or self._run.ended or self._run.gone):
-            yield Readable(self._run.descriptor)
-            self._run.step()
-
-    @property
-    def pid(self) -> int:
-        """The process id inside the box."""
-        return self._run.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """As subprocess has it: None while it runs, the exit code, or minus the signal."""
-        if self._result is None:
-            return None
-        match self._result.outcome:
-            case Exited(code=code):
-                return code
-            case Signaled(signal=number):
-                return -number
-        return -signal.SIGKILL
 
     def wait(self) -> Result:
         """Wait for its end. The result has no output: that is on the streams. Raises SandboxLostError if the box died."""
@@ -184,18 +128,6 @@ class Process:
             self._result = self._world.result(self._run, self._command)
             self._run.release()
         return self._result
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to its first process; after its end this does nothing."""
-        self._run.signal(signal.Signals(number))
-
-    def terminate(self) -> None:
-        """Send SIGTERM to its first process."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill its first process. close() ends the whole tree."""
-        self.send_signal(signal.SIGKILL)
 
     def close(self) -> None:
         """End its whole tree if it still runs, and close its streams."""

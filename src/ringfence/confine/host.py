@@ -36,9 +36,3 @@ def why_no_namespaces(number: int) -> tuple[str, str]:
 
 
 _AROUND = "run where it is set, or name tier='process', which confines nothing."
-
-
-def page_bytes_free(path: str) -> int:
-    """Bytes that an ordinary user may still write to the file system of path."""
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize

@@ -79,7 +79,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     except BaseException:
         release()
         raise
-    return Prepared(plan, NAME, _enforcement(policy, root_caller), trees, tools.notes, release)
+    return Prepared(plan, NAME, lambda: _enforcement(policy, root_caller), trees, tools.notes, release)
 
 
 def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: bool) -> LaunchPlan:

@@ -90,7 +90,7 @@ class LaunchPlan:
     rules: tuple[str, ...] = field(default=(), compare=False)
 
     def wire(self) -> dict[str, object]:
-        """The plan as the guest's protocol carries it; a tree made outside is named by its place among the descriptors."""
+        """The plan as the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
         ids = self.ids
         return {
             "uid": ids.uid if ids else 0,
@@ -140,12 +140,13 @@ def _nothing() -> None:
 class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 
-    release gives back what was taken for it (an id of the host, folders of its own) when the box has ended.
+    enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
+    back what was taken for it (an id of the host, folders of its own) when the box has ended.
     """
 
     plan: LaunchPlan
     backend: str
-    enforcement: Enforcement
+    enforcement: Callable[[], Enforcement]
     trees: Sequence[int] = ()
     notes: tuple[str, ...] = ()
     release: Callable[[], None] = _nothing

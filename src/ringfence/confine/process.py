@@ -60,7 +60,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         descriptors=Enforced(Level.FULL, "closed before the box is made"),
         **limits_enforced(policy),
     )
-    return Prepared(plan, NAME, enforcement, release=lambda: remove(folder))
+    return Prepared(plan, NAME, lambda: enforcement, release=lambda: remove(folder))
 
 
 def _reclaim(parent: str) -> None:

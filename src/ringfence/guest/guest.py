@@ -342,7 +342,7 @@ class StartError(Exception):
 
 
 def _find(name: bytes, path: bytes) -> bytes:
-    """The file that execvp(3) would run for name; name itself when nothing on PATH can be."""
+    """The file that execvp(3) would run for name. Raises FileNotFoundError when nothing on PATH has it."""
     if b"/" in name:
         return name
     refused = b""

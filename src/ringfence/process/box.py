@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
@@ -29,7 +29,7 @@ GRACE_NS = 2_000_000_000
 
 
 class Box:
-    """Made by make(); every method but close() is for the runs in it."""
+    """Made by Making; every method but close() is for the runs in it."""
 
     def __init__(self, channel: _socket.socket, report: _socket.socket, timer: int) -> None:
         self.channel, self.report, self.timer = channel, report, timer
@@ -141,7 +141,10 @@ def _report(socket: _socket.socket) -> tuple[dict[str, object], list[int]]:
 
 
 class Making:
-    """A box on its way: begin() as soon as its ids are known, complete() with its plan; the fork happens in between."""
+    """A box on its way: begin() as soon as its ids are known, send() its plan, complete() when it is built.
+
+    The fork is made while the plan is, and the view while the caller finds out what else it has to.
+    """
 
     def __init__(self) -> None:
         self._box: Box | None = None
@@ -165,25 +168,25 @@ class Making:
             for socket in opened:
                 socket.close()
 
-    def complete(self, plan: LaunchPlan, trees: list[int], explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
-        """The box, built by plan. Raises TierUnavailableError where the host does not deliver it; closes trees in any case."""
+    def send(self, plan: LaunchPlan, trees: Sequence[int]) -> None:
+        """Send the plan with its trees, which are closed here in any case."""
+        assert self._box is not None
+        try:
+            wire.send(self._box.channel, plan.wire(), list(trees))
+        except BrokenPipeError:
+            pass  # the fork failed; the zygote's report says why
+        finally:
+            for tree in trees:
+                os.close(tree)
+
+    def complete(self, explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
+        """The box, built. Raises TierUnavailableError where the host does not deliver it."""
         box = self._box
         assert box is not None
-        try:
-            try:
-                wire.send(box.channel, plan.wire(), trees)
-            except BrokenPipeError:
-                pass  # the fork failed; the zygote's report says why
-            finally:
-                for tree in trees:
-                    os.close(tree)
-            until = time.monotonic() + MAKING_SECONDS
-            yield from _made(box, until, explain)
-            yield from _ready(box, until)
-            box.channel.setblocking(False)
-        except BaseException:
-            self.abandon()
-            raise
+        until = time.monotonic() + MAKING_SECONDS
+        yield from _made(box, until, explain)
+        yield from _ready(box, until)
+        box.channel.setblocking(False)
         return box
 
     def abandon(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,22 +10,35 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from ringfence.errors import for_result
-from ringfence.outcome import Exited, NotStarted, Result, Signaled
+from ringfence.outcome import NotStarted, Result
 from ringfence.process.asynchronous import awaiting
 from ringfence.process.command import Command
+from ringfence.process.handle import Handle
 from ringfence.process.run import Run
-from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
     from ringfence.process.starting import Starts
 
 
-class Reading(ByteReceiveStream):
-    """The reading end of a pipe."""
+class End:
+    """One end of a pipe: what both directions have alike."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            anyio.notify_closing(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Reading(End, ByteReceiveStream):
+    """The reading end of a pipe."""
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Some bytes, at most max_bytes. Raises anyio.EndOfStream at the end, ClosedResourceError after aclose()."""
@@ -43,22 +55,9 @@ class Reading(ByteReceiveStream):
             await anyio.lowlevel.checkpoint()
             return data
 
-    async def aclose(self) -> None:
-        self.close()
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            anyio.notify_closing(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class Writing(ByteSendStream):
+class Writing(End, ByteSendStream):
     """The writing end of a pipe."""
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
 
     async def send(self, item: bytes) -> None:
         """All of item. Raises anyio.BrokenResourceError where the command reads no more."""
@@ -74,22 +73,13 @@ class Writing(ByteSendStream):
                 raise anyio.BrokenResourceError from error
         await anyio.lowlevel.checkpoint()
 
-    async def aclose(self) -> None:
-        self.close()
 
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            anyio.notify_closing(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class Process:
+class Process(Handle):
     """A command that runs while the caller does other things. Leaving its `async with` block ends it."""
 
     def __init__(self, world: Starts, command: Command, run: Run, ends: list[int]) -> None:
-        self._world, self._command, self._run = world, command, run
-        self._result: Result | None = None
+        super().__init__(run)
+        self._world, self._command = world, command
         self._waiting = anyio.Lock()
         self.stdin, self.stdout, self.stderr = Writing(ends[0]), Reading(ends[1]), Reading(ends[2])
 
@@ -100,8 +90,8 @@ class Process:
         run = world.begin(command, drained=False, ends=ends)
         process = cls(world, command, run, ends)
         try:
-            await awaiting(_until_started(run))
-            if run.ended or run.gone:
+            await awaiting(process._until_started())
+            if run.over:
                 result = await process.wait()
                 if isinstance(result.outcome, NotStarted):
                     raise for_result(result)
@@ -111,23 +101,6 @@ class Process:
             raise
         return process
 
-    @property
-    def pid(self) -> int:
-        """The process id inside the box."""
-        return self._run.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """As subprocess has it: None while it runs, the exit code, or minus the signal."""
-        if self._result is None:
-            return None
-        match self._result.outcome:
-            case Exited(code=code):
-                return code
-            case Signaled(signal=number):
-                return -number
-        return -signal.SIGKILL
-
     async def wait(self) -> Result:
         """Wait for its end. The result has no output: that is on the streams. Raises SandboxLostError if the box died."""
         async with self._waiting:
@@ -136,18 +109,6 @@ class Process:
                 self._result = self._world.result(self._run, self._command)
                 self._run.release()
             return self._result
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal to its first process; after its end this does nothing."""
-        self._run.signal(signal.Signals(number))
-
-    def terminate(self) -> None:
-        """Send SIGTERM to its first process."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill its first process. aclose() ends the whole tree."""
-        self.send_signal(signal.SIGKILL)
 
     async def aclose(self) -> None:
         """End its whole tree if it still runs, and close its streams."""
@@ -162,9 +123,3 @@ class Process:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.aclose()
-
-
-def _until_started(run: Run) -> Waits[None]:
-    while not (run.pid or run.ended or run.gone):
-        yield Readable(run.descriptor)
-        run.step()

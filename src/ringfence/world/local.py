@@ -9,7 +9,7 @@ from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.plan import Prepared
 from ringfence.guest import wire
-from ringfence.outcome import Exited, Result
+from ringfence.outcome import Enforcement, Exited, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -30,8 +30,8 @@ Callback = Callable[[bytes], None]
 class LocalWorld:
     """One live box and its policy."""
 
-    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box) -> None:
-        self.policy, self.prepared, self.box = policy, prepared, box
+    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box, enforcement: Enforcement) -> None:
+        self.policy, self.prepared, self.box, self.enforcement = policy, prepared, box, enforcement
         self.closed = False
 
     @property
@@ -85,7 +85,7 @@ class LocalWorld:
         outcome = run.outcome()
         output, error_output = run.output()
         return Result(
-            command.shown, outcome, output, error_output, run.usage(), self.prepared.enforcement,
+            command.shown, outcome, output, error_output, run.usage(), self.enforcement,
             self.prepared.backend, self.policy.hash, run.created(), (), self.prepared.notes,
         )  # fmt: skip
 
@@ -138,7 +138,7 @@ class LocalWorld:
         if not any(_inside(path, root) for root in self.roots):
             raise errors.OutsideError(
                 f"the working directory {os.fspath(cwd)!r} lies outside the box's folders.",
-                hint="Start in the workspace, the home or the temp folder of the box.",
+                hint="Start in the workspace, a folder that the config names, or the home of the box.",
             )
         return path
 
@@ -219,8 +219,50 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
         making.abandon()
         raise
     try:
-        box = yield from making.complete(prepared.plan, list(prepared.trees), host.why_no_namespaces)
+        making.send(prepared.plan, prepared.trees)
+        enforcement = prepared.enforcement()
+        box = yield from making.complete(host.why_no_namespaces)
     except BaseException:
+        making.abandon()
         prepared.release()
         raise
-    return LocalWorld(policy, prepared, box)
+    return LocalWorld(policy, prepared, box, enforcement)
+
+
+class Opened:
+    """What a surface has of the box that it opens and closes, alike on both. A surface that belongs to a loop checks that in `_open`."""
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        self.config = config if config is not None else SandboxConfig()
+        if not isinstance(self.config, SandboxConfig):
+            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
+        self._world: LocalWorld | None = None
+
+    def _must_be_new(self) -> None:
+        if self._world is not None:
+            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
+
+    def _open(self) -> LocalWorld:
+        if self._world is None:
+            raise errors.SandboxClosedError("the box is not open.")
+        self._world.must_be_open()
+        return self._world
+
+    @property
+    def workdir(self) -> str:
+        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
+        return self._open().workdir
+
+    @property
+    def backend(self) -> str:
+        """The mechanism that holds this box."""
+        return self._open().prepared.backend
+
+    @property
+    def enforcement(self) -> Enforcement:
+        """What holds every run of this box, dimension by dimension."""
+        return self._open().enforcement
+
+    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
+        """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""
+        return self._open().resolve_path(path, write=write)

@@ -1,0 +1,51 @@
+"""What a running command's handle has alike on both surfaces: who it is, how it ended, signals."""
+
+from __future__ import annotations
+
+import signal
+
+from ringfence.outcome import Exited, Result, Signaled
+from ringfence.process.run import Run
+from ringfence.process.wait import Readable, Waits
+
+
+class Handle:
+    """A started command. The surfaces add streams, wait and close."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._result: Result | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id inside the box."""
+        return self._run.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As subprocess has it: None while it runs, the exit code, or minus the signal."""
+        if self._result is None:
+            return None
+        match self._result.outcome:
+            case Exited(code=code):
+                return code
+            case Signaled(signal=number):
+                return -number
+        return -signal.SIGKILL
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to its first process; after its end this does nothing."""
+        self._run.signal(signal.Signals(number))
+
+    def terminate(self) -> None:
+        """Send SIGTERM to its first process."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill its first process. Closing the handle ends the whole tree."""
+        self.send_signal(signal.SIGKILL)
+
+    def _until_started(self) -> Waits[None]:
+        while not (self._run.pid or self._run.over):
+            yield Readable(self._run.descriptor)
+            self._run.step()
