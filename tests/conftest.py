@@ -1,7 +1,8 @@
-"""What every test of the project gets: both event loops, the leak check, and a count of what ran against what."""
+"""What every test of the project gets: both event loops, the leak check, a count of what ran against what, common fixtures."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,3 +14,17 @@ pytest_plugins = ["leak_check", "live_report"]
 def anyio_backend(request: pytest.FixtureRequest) -> Any:
     """Every async test runs on both loops; a test that is about one of them parametrises this fixture itself."""
     return request.param
+
+
+@pytest.fixture(params=["namespaces", "process"])
+def tier(request: pytest.FixtureRequest) -> str:
+    """Each tier that is built, by name."""
+    return str(request.param)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty folder to work in."""
+    folder = tmp_path / "work"
+    folder.mkdir(mode=0o755)
+    return folder

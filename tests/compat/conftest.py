@@ -11,13 +11,6 @@ from ringfence.sync import Sandbox, SandboxConfig
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir(mode=0o755)
-    return folder
-
-
-@pytest.fixture
 def box(workspace: Path) -> Iterator[Sandbox]:
     with Sandbox(SandboxConfig(workspace=workspace)) as made:
         yield made

@@ -45,11 +45,6 @@ async def a_spawned_process(box: Sandbox, marker: str) -> object:
 CALLS = (a_command, a_program, a_program_of_the_template, a_spawned_process)
 
 
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 async def test_a_cancelled_call_is_over_when_its_tree_is_gone(tier: str, call: Call, anyio_backend_name: str) -> None:
     marker = fresh_marker()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,44 +15,10 @@ import pytest
 import ringfence
 from ringfence.outcome import CapHit, Exited
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
-from survivors import wait_for
+from survivors import gone, running, wait_for
 
 SLACK = 4.0
 """Seconds that a loaded machine may add to a deadline before a test calls it broken."""
-
-
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def box(tier: str) -> Iterator[Sandbox]:
-    with Sandbox(SandboxConfig(tier=tier)) as opened:
-        yield opened
-
-
-def running(marker: str) -> list[str]:
-    """The command lines on this host that contain marker; a box's processes are the host's too."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            except OSError:
-                continue
-            if marker in line and "ringfence-test" not in line and "pytest" not in line:
-                found.append(line)
-    return found
-
-
-def gone(marker: str, within: float = 5.0) -> bool:
-    limit = time.monotonic() + within
-    while time.monotonic() < limit:
-        if not running(marker):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 HOLDERS = {

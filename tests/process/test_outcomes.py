@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,6 @@ from ringfence.policy.config import SandboxLimits
 from ringfence.process import classify
 from ringfence.process.messages import Ended, Failed
 from ringfence.sync import Sandbox, SandboxConfig
-
-
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def box(tier: str) -> Iterator[Sandbox]:
-    with Sandbox(SandboxConfig(tier=tier)) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 124, 125, 126, 127, 137, 143, 255])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,17 +17,6 @@ from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 from survivors import fresh_marker, gone, running, wait_for
 
 STRAGGLERS = "for i in $(seq 30); do setsid sh -c \"trap '' TERM; sleep {n} & sleep {n}\" & done; sleep {n}"
-
-
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def box(tier: str) -> Iterator[Sandbox]:
-    with Sandbox(SandboxConfig(tier=tier)) as opened:
-        yield opened
 
 
 def test_at_a_deadline_the_call_returns_after_the_last_of_its_tree(box: Sandbox) -> None:

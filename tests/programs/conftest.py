@@ -21,13 +21,6 @@ def plain_python() -> str:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir(mode=0o755)
-    return folder
-
-
-@pytest.fixture
 def box(workspace: Path, plain_python: str) -> Iterator[Sandbox]:
     with Sandbox(SandboxConfig(workspace=workspace, python=plain_python)) as made:
         yield made

@@ -24,11 +24,6 @@ SLACK = 4.0
 """Seconds that a loaded machine may add to what is promised before a test calls it broken."""
 
 
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def reclaim(tier: str) -> None:
     """The next box of the tier removes the private folders that a killed caller left behind."""
     with Sandbox(SandboxConfig(tier=tier)) as box:

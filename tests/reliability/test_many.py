@@ -22,11 +22,6 @@ from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 RUNS = 300
 
 
-@pytest.fixture(params=["namespaces", "process"])
-def tier(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def held() -> tuple[int, int, int]:
     """Descriptors, children and mounts, and no more threads than one: those that trio keeps end by themselves."""
     ends.drop()

@@ -230,7 +230,7 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
 
 
 class Opened:
-    """What a surface has of the box that it opens and closes, alike on both. A surface that belongs to a loop checks that in `_open`."""
+    """What a surface has of the box that it opens and closes, alike on both. One that belongs to a loop checks that in `_open`."""
 
     def __init__(self, config: SandboxConfig | None = None) -> None:
         self.config = config if config is not None else SandboxConfig()
