@@ -11,22 +11,24 @@ if TYPE_CHECKING:
     from typing import Any
 
 CHANNEL = 3
+TIMER = 4
 MAX_TREES = 200
 """Descriptors of one packet: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
 
 
-def start(channel: int, ready: int, *, confined: bool) -> None:
+def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
     """Never returns: becomes the guest, or reports why not and exits."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # before anything slow: a box must not outlive the zygote
-    go = os.dup(ready)  # above everything that is moved below
-    os.dup2(channel, CHANNEL, inheritable=False)
-    os.dup2(go, CHANNEL + 1, inheritable=False)
-    kernel.close_from(CHANNEL + 2)
+    kept = [os.dup(descriptor) for descriptor in (channel, timer, ready)]  # above everything that is moved below
+    for at, descriptor in enumerate(kept, CHANNEL):
+        os.dup2(descriptor, at, inheritable=False)
+    go = TIMER + 1
+    kernel.close_from(go + 1)
     socket = _socket.socket(fileno=CHANNEL)
     try:
-        if os.read(CHANNEL + 1, 1) != b"g":
+        if os.read(go, 1) != b"g":
             os._exit(1)
-        os.close(CHANNEL + 1)
+        os.close(go)
         packet, trees = wire.receive(socket, MAX_TREES)
         if not packet:
             os._exit(0)
@@ -36,7 +38,7 @@ def start(channel: int, ready: int, *, confined: bool) -> None:
             confine(plan, trees)
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        served = guest.Guest(socket, plan)
+        served = guest.Guest(socket, TIMER, plan)
         wire.send(socket, {"ready": os.getpid()})
         served.serve()
     except view.ViewError as error:

@@ -48,8 +48,8 @@ class Run:
 class Guest:
     """The loop of the box's first process."""
 
-    def __init__(self, control: "_socket.socket", plan: "dict[str, Any]") -> None:
-        self.control = control
+    def __init__(self, control: "_socket.socket", timer: int, plan: "dict[str, Any]") -> None:
+        self.control, self.timer = control, timer
         self.environment: dict[bytes, bytes] = dict(plan["environment"])
         self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}
         self.exact = bool(plan["exact"])
@@ -89,12 +89,19 @@ class Guest:
                 elif descriptor == self.programs.descriptor:
                     self.programs.hear()
             now = time.monotonic_ns()
-            for run in [run for run in self.by_channel.values() if run.deadline and run.deadline <= now]:
+            for run in [run for run in self.by_channel.values() if run.deadline and run.deadline <= now and not run.cause]:
                 self.end(run, b"deadline")
 
     def _patience(self) -> float:
-        deadlines = [run.deadline for run in self.by_channel.values() if run.deadline]
+        deadlines = [run.deadline for run in self.by_channel.values() if run.deadline and not run.cause]
         return max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else -1
+
+    def _rearm(self, first: int = 0) -> None:
+        """Set the zygote's timer by what really runs: the outside, stopped or busy, may not hear that a run has ended."""
+        for run in self.by_channel.values():
+            if run.deadline and (run.deadline < first or not first):
+                first = run.deadline
+        kernel.arm(self.timer, first + wire.GRACE_NS if first else 0)
 
     # Requests
 
@@ -115,6 +122,8 @@ class Guest:
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
         run = Run(channel, request.get("deadline", 0), self.left)
+        if run.deadline:
+            self._rearm(run.deadline)
         if "announce" not in request:
             run.held = descriptors[-2:]
         stdio = descriptors[1:] if "stdin" in request else [self.null, *descriptors[1:]]
@@ -285,6 +294,8 @@ class Guest:
         if self.by_channel.pop(run.channel.fileno(), None):
             self.poll.unregister(run.channel.fileno())
         run.channel.close()
+        if run.deadline:
+            self._rearm()
 
     def _signalled(self, run: Run) -> None:
         try:
@@ -303,7 +314,7 @@ class Guest:
 
     def end(self, run: Run, cause: bytes) -> None:
         """End the whole tree of a run; its answer is sent when the first process has been reaped."""
-        run.cause, run.deadline = cause, 0
+        run.cause = cause
         self.programs.hear()
         if not run.pid:
             self.programs.abandon()  # no pid yet: the template that is about to make it ends, and the run with it

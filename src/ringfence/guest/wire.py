@@ -10,6 +10,8 @@ import _socket
 import os
 import sys
 
+GRACE_NS = 2_000_000_000
+"""What a guest has to end a tree after a deadline before the zygote ends the whole box."""
 MAX_MESSAGE = 64 * 1024
 """Bytes of one packet. Larger payloads travel as a memfd beside the message."""
 

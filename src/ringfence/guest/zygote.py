@@ -95,7 +95,7 @@ class Zygote:
         ready, go = os.pipe()
         pid = kernel.clone(flags) if flags else os.fork()
         if pid == 0:
-            box.start(channel, ready, confined=bool(flags))
+            box.start(channel, ready, timer, confined=bool(flags))
         os.close(ready)
         os.close(channel)
         try:

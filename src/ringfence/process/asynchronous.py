@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from typing import TypeVar
 
@@ -43,4 +44,11 @@ async def _wait(wanted: Readable) -> bool:
         return True
     with anyio.move_on_after(max(0.0, wanted.until - time.monotonic())) as scope:
         await anyio.wait_readable(wanted.descriptor)
-    return not scope.cancelled_caught
+    # A loop that was busy until now finds both at once: the time is up, and what was waited for has long been there.
+    return not scope.cancelled_caught or _is_readable(wanted.descriptor)
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

@@ -24,8 +24,6 @@ MAKING_SECONDS = 30.0
 ENDING_SECONDS = 10.0
 TAKING_SECONDS = 5.0
 """How long a guest may leave a full socket unread."""
-GRACE_NS = 2_000_000_000
-"""What the guest has to end a tree after a deadline before the zygote ends the whole box."""
 
 
 class Box:
@@ -41,19 +39,19 @@ class Box:
         self._guard = threading.Lock()
         self._gone = False
 
-    # Deadlines: armed by the caller, kept by the kernel, acted on by the zygote. They hold while the caller is stopped.
+    # Deadlines: armed by the caller, kept by the kernel, acted on by the zygote. They hold while the caller is stopped. Then
+    # the guest sets the timer by what really runs, so that a run that has ended ends no box whose caller has not looked yet.
 
     def arm(self, run: object, deadline_ns: int) -> None:
         """Before the request is sent: the timer stands at the earliest deadline, plus what the guest may take itself."""
         with self._guard:
             self._deadlines[run] = deadline_ns
-            kernel.arm(self.timer, min(self._deadlines.values()) + GRACE_NS)
+            past = time.monotonic_ns() - wire.GRACE_NS  # of these the guest has made sure, or the box is gone
+            kernel.arm(self.timer, min(each for each in self._deadlines.values() if each > past) + wire.GRACE_NS)
 
     def disarm(self, run: object) -> None:
         with self._guard:
-            if self._deadlines.pop(run, None) is not None and not self._gone:
-                earliest = min(self._deadlines.values(), default=0)
-                kernel.arm(self.timer, earliest + GRACE_NS if earliest else 0)
+            self._deadlines.pop(run, None)
 
     def send(self, request: dict[str, object], descriptors: list[int]) -> None:
         """One request to the guest. Raises SandboxLostError where the guest is gone or takes nothing any more."""

@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError
 from ringfence.guest import wire
+from ringfence.guest.wire import GRACE_NS
 from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
 from ringfence.process import classify, ends, messages
-from ringfence.process.box import GRACE_NS, Box
+from ringfence.process.box import Box
 from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
 
