@@ -25,6 +25,7 @@ TIERS = (
 )
 BUILT_TIERS = ("auto", "namespaces", "process")
 MODES = ("read-only", "workspace-write", "danger-full-access")
+ON_PLANTED = ("report", "remove", "refuse")
 MIB = 1 << 20
 
 
@@ -76,7 +77,10 @@ class SandboxConfig:
 
     tier: the exact mechanism, or 'auto' for the strongest that this host delivers. mode: read-only, workspace-write or
     danger-full-access. workspace: an existing folder, mounted at its own path; None makes an ephemeral one that ends with the
-    box. read_only, writable: further folders or files of the host, at their own paths. environment: variables set inside;
+    box. read_only, writable: further folders or files of the host, at their own paths. deny: names, paths and patterns
+    (`~/x`, `/x`, `x/y`, `**/.env`) of what must not be read, beside the built-in list of secrets. protect: the same for what
+    may be read and not changed, beside the built-in list of settings that something outside would run. on_planted: what is
+    done with a nested repository found after a run. environment: variables set inside;
     nothing of the caller's environment is passed. python: the interpreter for programs; None finds the workspace's own
     virtual environment, else the caller's. preload: modules that every program finds already imported.
     """
@@ -86,6 +90,9 @@ class SandboxConfig:
     workspace: str | os.PathLike[str] | None = None
     read_only: Sequence[str | os.PathLike[str]] = ()
     writable: Sequence[str | os.PathLike[str]] = ()
+    deny: Sequence[str] = ()
+    protect: Sequence[str] = ()
+    on_planted: str = "report"
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     allow_network: bool = False
@@ -97,14 +104,20 @@ class SandboxConfig:
             raise ConfigError(f"tier {self.tier!r} is not one of {', '.join(TIERS)}.")
         if self.mode not in MODES:
             raise ConfigError(f"mode {self.mode!r} is not one of {', '.join(MODES)}.")
+        if self.on_planted not in ON_PLANTED:
+            raise ConfigError(f"on_planted {self.on_planted!r} is not one of {', '.join(ON_PLANTED)}.")
         if not isinstance(self.limits, SandboxLimits):
             raise ConfigError(f"limits must be SandboxLimits, not {type(self.limits).__name__}.")
         if not isinstance(self.allow_network, bool):
             raise ConfigError(f"allow_network must be True or False, not {self.allow_network!r}.")
-        for name in ("read_only", "writable", "preload"):
+        for name in ("read_only", "writable", "deny", "protect", "preload"):
             value = getattr(self, name)
             if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
                 raise ConfigError(f"{name} must be a list of entries, not {value!r}.")
+        patterns: Sequence[object] = (*self.deny, *self.protect)
+        for pattern in patterns:
+            if not isinstance(pattern, str) or not pattern or "\0" in pattern or ".." in pattern.split("/"):
+                raise ConfigError(f"deny and protect take names, paths and patterns without '..', not {pattern!r}.")
         modules: Sequence[object] = self.preload
         for module in modules:
             if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):

@@ -42,6 +42,9 @@ class ResolvedPolicy:
     python: str | None
     preload: tuple[str, ...]
     hash: str
+    deny: tuple[str, ...] = ()
+    protect: tuple[str, ...] = ()
+    on_planted: str = "report"
 
     @property
     def workdir(self) -> str:
@@ -61,6 +64,9 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     if python is not None and ("\0" in python or not os.path.isfile(python) or not os.access(python, os.X_OK)):
         raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
     environment = tuple(sorted(config.environment.items()))
+    root = workspace.path if workspace else EPHEMERAL
+    deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)
+    protect = tuple(absolute_pattern(pattern, root, home) for pattern in config.protect)
     described = {
         "mode": config.mode,
         "workspace": workspace.path if workspace else None,
@@ -71,12 +77,22 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         "allow_network": config.allow_network,
         "python": python,
         "preload": list(config.preload),
+        "deny": sorted(deny),
+        "protect": sorted(protect),
+        "on_planted": config.on_planted,
     }
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
     return ResolvedPolicy(
         config.mode, workspace, read_only, writable, environment, config.limits, config.allow_network,
-        python, tuple(config.preload), digest,
+        python, tuple(config.preload), digest, deny, protect, config.on_planted,
     )  # fmt: skip
+
+
+def absolute_pattern(pattern: str, workspace: str, home: str) -> str:
+    """A pattern as one absolute path: `~` is the caller's home, what is not absolute is below the workspace."""
+    if pattern == "~" or pattern.startswith("~/"):
+        pattern = home.rstrip("/") + pattern[1:]
+    return os.path.normpath(os.path.join(workspace, pattern))
 
 
 def _workspace(given: str, home: str) -> Folder:
