@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ringfence.confine.protected.plan import Protected
 from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
 
@@ -87,6 +88,7 @@ class LaunchPlan:
     exact: bool
     filter: bytes = b""
     scratch_bytes: int = 0
+    protected: tuple[Protected, ...] = ()
     rules: tuple[str, ...] = field(default=(), compare=False)
 
     def wire(self) -> dict[str, object]:

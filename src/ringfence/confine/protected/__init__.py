@@ -1,0 +1,5 @@
+"""What of a writable workspace a box may not change, because something outside would run what it says, and how it is held."""
+
+from ringfence.confine.protected.plan import Protected
+
+__all__ = ["Protected"]
