@@ -17,6 +17,7 @@ from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree
+from ringfence.confine.protected import find
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import HOME, PRIVATE, RUNNER, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
@@ -83,6 +84,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
 
 
 def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: bool) -> LaunchPlan:
+    protected = find(policy)
     view = view_for(
         policy,
         ids,
@@ -91,6 +93,7 @@ def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: b
         tools.covered,
         root_caller=root_caller,
         home_files=tools.home_files,
+        protected=protected,
     )
     return LaunchPlan(
         flags=FLAGS,
@@ -108,6 +111,7 @@ def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: b
         exact=asked_for(policy),
         filter=seccomp.build_filter(),
         scratch_bytes=SCRATCH_BYTES,
+        protected=protected,
         rules=_filter_rules(),
     )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ringfence.confine.protected.plan import Protected
 from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
+
+if TYPE_CHECKING:
+    from ringfence.confine.protected.plan import Protected
 
 RDONLY, NOSUID, NODEV, NOEXEC = 0x1, 0x2, 0x4, 0x8  # MOUNT_ATTR_*, linux/mount.h
 READ_ONLY = RDONLY | NOSUID | NODEV
@@ -33,15 +36,18 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that needs no source: folder, private, link, file, proc, devpts, cover, readonly."""
+    """A step that needs no source: folder, private, link, file, proc, devpts, cover, readonly; and what is done with a path of
+    a workspace, whose identity is checked like a tree's: pin, protect, private-file, private-folder."""
 
     kind: str
     target: str
     mode: int = 0
     content: bytes = b""
+    identity: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        detail = f" -> {os.fsdecode(self.content)}" if self.kind == "link" else f" mode {self.mode:o}" if self.mode else ""
+        leads = self.kind in ("link", "private-file", "private-folder")
+        detail = f" -> {os.fsdecode(self.content)}" if leads else f" mode {self.mode:o}" if self.mode else ""
         return f"{self.kind} {self.target}{detail}"
 
 
@@ -127,7 +133,7 @@ def _wire_step(step: Tree | Step) -> bytes:
     if isinstance(step, Tree):
         fields = ["tree", step.target, step.source, step.attributes, int(step.recursive), *step.identity]
     else:
-        fields = [step.kind, step.target, step.content, step.mode, 0, 0, 0]
+        fields = [step.kind, step.target, step.content, step.mode, 0, *step.identity]
     raw = [field if isinstance(field, bytes) else os.fsencode(str(field)) for field in fields]
     if any(b"\0" in field for field in raw):
         raise ConfigError(f"{step.target!r} cannot be in a box: its path or content holds a NUL byte.")

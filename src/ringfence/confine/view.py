@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree, View
+from ringfence.confine.protected import Protected, steps_for
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 HOME = "/home/user"
@@ -38,7 +39,7 @@ SMALL_FILES = 8
 @lru_cache(maxsize=16)
 def view_for(
     policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
-    *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (),
+    *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), protected: tuple[Protected, ...] = (),
 ) -> View:  # fmt: skip
     """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts."""
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
@@ -66,6 +67,7 @@ def view_for(
         Step("private", PRIVATE, 0o700),
         Step("folder", os.path.dirname(RUNNER)),
         *extra,
+        *steps_for(protected),
         *(Step("link", path, content=os.fsencode(target)) for path, target in links),
         *(Step("cover", path) for path in covered),
         *_kernel_files(),

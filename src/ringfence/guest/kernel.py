@@ -28,7 +28,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 MS_BIND, MS_PRIVATE = 0x1000, 1 << 18
 MNT_DETACH = 2
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 0x1, 0x80000
-MOVE_MOUNT_F_EMPTY_PATH = 0x4
+MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 
 # linux/fcntl.h, linux/openat2.h
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
@@ -88,9 +88,12 @@ def prctl(option: int, argument: int = 0, second: int = 0) -> int:
     return _check(_libc.prctl(option, argument, second, 0, 0), f"prctl {option}")
 
 
-def open_path(path: bytes, *, follow: bool) -> int:
-    """An O_PATH descriptor of path; without follow no component may be a symbolic link, magic links never are followed."""
-    how = _OpenHow(O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_MAGICLINKS | (0 if follow else RESOLVE_NO_SYMLINKS))
+def open_path(path: bytes, *, follow: bool, flags: int = O_PATH) -> int:
+    """A descriptor of path; without follow no component may be a symbolic link, magic links never are followed.
+
+    With O_PATH | O_NOFOLLOW the last component may be a link, and the descriptor is of the link itself (openat2(2)).
+    """
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_NO_MAGICLINKS | (0 if follow else RESOLVE_NO_SYMLINKS))
     return _syscall("openat2", OPENAT2, AT_FDCWD, path, ctypes.byref(how), ctypes.sizeof(how))
 
 
@@ -117,6 +120,12 @@ def set_attributes_at(path: bytes, attributes: int) -> None:
 def attach(tree: int, target: bytes) -> None:
     """Attach a detached tree at target; a link at the end of target is not followed."""
     _syscall("move_mount", MOVE_MOUNT, tree, b"", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH)
+
+
+def attach_to(tree: int, target: int) -> None:
+    """Attach a detached tree on the file or folder that target is a descriptor of, whatever its name is by now."""
+    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+    _syscall("move_mount", MOVE_MOUNT, tree, b"", target, b"", flags)
 
 
 def mount(source: bytes, target: bytes, kind: bytes, flags: int, data: bytes = b"") -> None:

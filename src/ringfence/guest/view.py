@@ -9,7 +9,7 @@ import _socket
 import os
 from fcntl import ioctl
 
-from ringfence.guest import kernel
+from ringfence.guest import kernel, protected
 
 COLUMNS = 7
 """Fields of a step: kind, target, then source or content, attributes or mode, recursive, device, inode."""
@@ -220,6 +220,7 @@ _ACTIONS = {
     b"devpts": _devpts,
     b"cover": _cover,
     b"readonly": _readonly,
+    **protected.ACTIONS,
 }
 
 

@@ -22,7 +22,7 @@ import resource
 import select
 import signal
 
-from ringfence.guest import box, guest, kernel, processes, view, wire  # noqa: F401  # loaded before the first fork
+from ringfence.guest import box, guest, kernel, processes, protected, view, wire  # noqa: F401  # loaded before the first fork
 
 CONTROL = 3
 MAX_DESCRIPTORS = 3

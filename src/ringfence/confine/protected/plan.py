@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ringfence.confine.plan import Step
+
 How: TypeAlias = Literal["private", "read-only", "pin", "watch", "stub"]
+
+COPIES = "/.ringfence/copies"
+"""Where a box has its private copies; guest/protected.py has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +35,17 @@ class Protected:
 
     def __str__(self) -> str:
         return f"{self.how} {self.path}" + (f" (the box has {self.copy})" if self.copy else "")
+
+
+def steps_for(protected: Iterable[Protected]) -> Iterator[Step]:
+    """The mounts, outer paths before inner ones: an outer mount made later would hide the inner."""
+    made = [each for each in protected if each.how != "watch"]
+    if any(each.copy for each in made):
+        yield Step("private", COPIES, 0o700)
+    for each in sorted(made, key=lambda each: each.path.count("/")):
+        identity = (each.device, each.inode)
+        if each.copy:
+            kind = "private-folder" if each.is_dir else "private-file"
+            yield Step(kind, each.path, content=os.fsencode(each.copy), identity=identity)
+        else:
+            yield Step("pin" if each.how == "pin" else "protect", each.path, identity=identity)
