@@ -71,13 +71,17 @@ Outcome: TypeAlias = Exited | Signaled | CapHit | NotStarted | Cancelled
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Something the boundary refused. evidence is 'observed' or 'inferred'; remedy is the policy line that would allow it."""
+    """Something the boundary refused, or that a box left for a program outside to run (kind 'planted').
+
+    evidence is 'observed' or 'inferred'; remedy is the policy line that would allow it; detail says more about the target.
+    """
 
     kind: str
     target: str
     rule: str
     evidence: str
     remedy: str | None = None
+    detail: str = ""
 
 
 class Level(StrEnum):

@@ -32,7 +32,7 @@ MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 
 # linux/fcntl.h, linux/openat2.h
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
-RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS = 0x02, 0x04
+RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 O_PATH = 0x200000
 
 # linux/prctl.h
@@ -95,6 +95,12 @@ def open_path(path: bytes, *, follow: bool, flags: int = O_PATH) -> int:
     """
     how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_NO_MAGICLINKS | (0 if follow else RESOLVE_NO_SYMLINKS))
     return _syscall("openat2", OPENAT2, AT_FDCWD, path, ctypes.byref(how), ctypes.sizeof(how))
+
+
+def open_beneath(folder: int, path: bytes, flags: int) -> int:
+    """A descriptor of path, which is relative to folder, follows no link at all and does not leave it."""
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
+    return _syscall("openat2", OPENAT2, folder, path, ctypes.byref(how), ctypes.sizeof(how))
 
 
 def clone_tree(descriptor: int, *, recursive: bool) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.plan import Prepared
 from ringfence.guest import wire
-from ringfence.outcome import Enforcement, Exited, Result
+from ringfence.outcome import Denial, Enforcement, Exited, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -24,14 +25,19 @@ FILE_SECONDS = 30.0
 """How long one file operation may take: a network file system can hang."""
 REFUSED = 3  # guest/files.py: the exit status of an operation that was refused
 
+if TYPE_CHECKING:
+    from ringfence.confine.protected.watch import Watch
+
 Callback = Callable[[bytes], None]
 
 
 class LocalWorld:
     """One live box and its policy."""
 
-    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box, enforcement: Enforcement) -> None:
-        self.policy, self.prepared, self.box, self.enforcement = policy, prepared, box, enforcement
+    def __init__(
+        self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box, enforcement: Enforcement, watch: Watch | None
+    ) -> None:
+        self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
 
     @property
@@ -84,10 +90,16 @@ class LocalWorld:
     def result(self, run: Run, command: Command) -> Result:
         outcome = run.outcome()
         output, error_output = run.output()
+        denials, notes = self.watch.after_run() if self.watch else ((), ())
         return Result(
             command.shown, outcome, output, error_output, run.usage(), self.enforcement,
-            self.prepared.backend, self.policy.hash, run.created(), (), self.prepared.notes,
+            self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
+
+    def planted(self) -> tuple[Denial, ...]:
+        if self.watch is None:
+            return ()
+        return tuple(self.watch.planted.reported) if self.closed else self.watch.look()
 
     def must_be_open(self) -> None:
         if self.closed:
@@ -170,6 +182,8 @@ class LocalWorld:
             yield from self.box.close()
         finally:
             self.prepared.release()
+            if self.watch:
+                self.watch.end()
 
 
 def _inside(path: str, root: str) -> bool:
@@ -208,6 +222,7 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
         )
     policy = resolve(config, home=os.path.expanduser("~"))
     making = boxes.Making()
+    watch: Watch | None = None
     try:
         if config.tier == "process":
             from ringfence.confine import process as floor  # what it imports is a tenth of a cold start without it
@@ -221,12 +236,23 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
+        watch = _watch_for(policy)
         box = yield from making.complete(host.why_no_namespaces)
     except BaseException:
         making.abandon()
         prepared.release()
+        if watch:
+            watch.close()
         raise
-    return LocalWorld(policy, prepared, box, enforcement)
+    return LocalWorld(policy, prepared, box, enforcement, watch)
+
+
+def _watch_for(policy: ResolvedPolicy) -> Watch | None:
+    if policy.workspace is None and not policy.writable:
+        return None
+    from ringfence.confine.protected.watch import watch_for  # a box without a folder of the host needs none of it
+
+    return watch_for(policy)
 
 
 class Opened:
@@ -262,6 +288,17 @@ class Opened:
     def enforcement(self) -> Enforcement:
         """What holds every run of this box, dimension by dimension."""
         return self._open().enforcement
+
+    def planted(self) -> tuple[Denial, ...]:
+        """What was planted in the folders that the box may write, since it was opened, for git outside to run.
+
+        Denials of kind 'planted': nested repositories, bare repositories, gitlinks. Looks at all of these folders while the
+        box is open; after its end it is what the last look of cleanup() knew. Not promised: who made it, the box or another
+        program of the host; and what was there and gone again between two looks.
+        """
+        if self._world is None:
+            raise errors.SandboxClosedError("the box is not open.")
+        return self._world.planted()
 
     def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
         """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""

@@ -1,0 +1,170 @@
+"""What a box planted for the git of the host: nested repositories and gitlinks that were not there when it began.
+
+No mount prevents a new `.git` in a folder that may be written, and git runs what the settings of a repository name as soon
+as somebody calls `git status` in it, or above it when the index has a gitlink to it. So it is looked for after each run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+from ringfence.confine.protected import gitindex
+from ringfence.confine.protected.tree import GIT, MAX_ENTRIES, MAX_SECONDS, Queue, Repository, Tree
+from ringfence.errors import WorkspaceError
+from ringfence.outcome import Denial
+from ringfence.policy.resolve import Folder, ResolvedPolicy
+
+KIND = "planted"
+KEPT = 4
+"""Trees without a box that are kept: most programs make one box after another over the same folder."""
+
+
+class Trees:
+    """The trees of this process, shared by the boxes over them."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._queue: Queue | None = None
+        self._trees: dict[tuple[str, int, int], Tree] = {}
+        self._boxes: dict[tuple[str, int, int], int] = {}
+
+    def take(self, folder: Folder) -> Tree:
+        key = (folder.path, folder.device, folder.inode)
+        with self._guard:
+            if self._queue is None:
+                try:
+                    self._queue = Queue()
+                except OSError:
+                    pass  # no instance left on this host (EMFILE): then everything is looked at when it is asked for
+            tree = self._trees.pop(key, None) or Tree(folder.path, self._queue)
+            self._trees[key] = tree  # last in order: the least recently used one comes first
+            self._boxes[key] = self._boxes.get(key, 0) + 1
+            return tree
+
+    def give_back(self, folder: Folder) -> None:
+        key = (folder.path, folder.device, folder.inode)
+        with self._guard:
+            self._boxes[key] -= 1
+            if not self._boxes[key]:
+                del self._boxes[key]
+            for idle in [each for each in self._trees if each not in self._boxes][:-KEPT]:
+                tree = self._trees.pop(idle)
+                if self._queue is not None:
+                    self._queue.leave(tree)
+
+    def dispatch(self) -> None:
+        if self._queue is not None:
+            self._queue.dispatch()
+
+    def forget(self) -> None:
+        """In a fork of this process: the queue is the parent's, and reading it would take the events away."""
+        self._guard = threading.Lock()
+        self._trees.clear()
+        self._boxes.clear()
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
+
+
+TREES = Trees()
+os.register_at_fork(after_in_child=TREES.forget)
+
+
+class Planted:
+    """What one box planted. Looked for after each run where the host tells of new names, else at the end of the box.
+
+    Raises WorkspaceError where that cannot be done and the policy asked for more than a report.
+    """
+
+    def __init__(self, policy: ResolvedPolicy) -> None:
+        self.action = policy.on_planted
+        self.reported: list[Denial] = []
+        self._folders = writable_folders(policy)
+        self._trees = [TREES.take(folder) for folder in self._folders]
+        self._known: list[tuple[dict[str, Repository], dict[str, frozenset[str]]]] = []
+        self._seen: list[int] = []
+        try:
+            TREES.dispatch()
+            for tree in self._trees:
+                tree.look(everything=not (tree.watched and tree.whole))
+                self._known.append((dict(tree.repositories), dict(tree.gitlinks)))
+                self._seen.append(tree.version)
+            self.notes = tuple(self._left_out())
+        except BaseException:
+            self.close()
+            raise
+
+    def _left_out(self) -> Iterator[str]:
+        for tree in [tree for tree in self._trees if not tree.whole]:
+            what = (
+                f"{tree.root} is too large to be looked through for planted repositories ({MAX_ENTRIES} entries, {MAX_SECONDS:g} s)"
+            )
+            if self.action != "report":
+                raise WorkspaceError(f"{what}, so on_planted: {self.action} cannot be kept.", hint="Name a smaller workspace.")
+            yield f"{what}: none is reported."
+
+    def after_run(self) -> tuple[Denial, ...]:
+        """What is new since the last call. Costs a poll where no name was made; does nothing where the host cannot tell."""
+        TREES.dispatch()
+        return self._look(lambda tree: tree.look(everything=not tree.watched) if tree.watched or self.action != "report" else None)
+
+    def look(self) -> tuple[Denial, ...]:
+        """What is new since the last call, by a look at everything that the box may write."""
+        return self._look(lambda tree: tree.look(everything=True))
+
+    def last(self) -> tuple[Denial, ...]:
+        """What is new since the last call, when nothing runs any more: every index is read, whatever the kernel told of it."""
+        TREES.dispatch()
+        return self._look(lambda tree: tree.look(everything=not tree.watched, indexes=True))
+
+    def close(self) -> None:
+        for folder in self._folders:
+            TREES.give_back(folder)
+        self._folders = []
+
+    def _look(self, look: Callable[[Tree], None]) -> tuple[Denial, ...]:
+        if self.notes:
+            return ()  # nobody knows what was there before
+        found: list[Denial] = []
+        for at, tree in enumerate(self._trees):
+            try:
+                look(tree)
+            except OSError as error:
+                self.notes = (f"{tree.root} could not be looked through for planted repositories: {error.strerror}.",)
+                continue
+            if tree.version != self._seen[at]:
+                self._seen[at] = tree.version
+                found += self._new(at, tree)
+        self.reported += found
+        return tuple(found)
+
+    def _new(self, at: int, tree: Tree) -> Iterator[Denial]:
+        repositories, gitlinks = self._known[at]
+        for path, repository in sorted(tree.repositories.items()):
+            if repositories.get(path) == repository or not tree.has(path, repository):
+                continue
+            repositories[path] = repository
+            bare = os.path.basename(path) != GIT
+            yield self._denial(os.path.join(tree.root, path), "a new bare repository" if bare else "a new repository")
+        for directory, links in sorted(tree.gitlinks.items()):
+            new = links - gitlinks.get(directory, frozenset())
+            gitlinks[directory] = links | gitlinks.get(directory, frozenset())
+            index = os.path.join(tree.root, directory, "index")
+            for link in sorted(new):
+                if link == gitindex.UNREADABLE:
+                    yield self._denial(index, "an index that cannot be read whole; it may have gitlinks")
+                else:
+                    yield self._denial(os.path.join(tree.root, os.path.dirname(directory), link), f"a new gitlink in {index}")
+
+    def _denial(self, target: str, what: str) -> Denial:
+        return Denial(KIND, target, f"on_planted: {self.action}", "observed", None, what)
+
+
+def writable_folders(policy: ResolvedPolicy) -> list[Folder]:
+    """The folders of the host that a box of this policy may write."""
+    folders = [folder for folder in policy.writable if folder.is_dir]
+    if policy.workspace and policy.mode != "read-only":
+        folders.append(policy.workspace)
+    return folders

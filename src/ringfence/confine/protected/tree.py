@@ -1,0 +1,236 @@
+"""The repositories in a writable folder, kept true by what the kernel tells of new names in it.
+
+One walk when the first box over the folder is made; then only folders that got a new name are looked at. Everything in the
+folder may be moved while it is looked at: each look opens the folder below the root without following a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from dataclasses import dataclass
+
+from ringfence.confine.protected import gitindex
+from ringfence.confine.protected.inotify import IN_IGNORED, IN_ISDIR, IN_MODIFY, IN_Q_OVERFLOW, NAMES, Inotify
+from ringfence.guest import kernel
+
+MAX_ENTRIES = 200_000
+MAX_SECONDS = 2.0
+"""One look at a folder ends here; what was not seen is said, never taken for absent."""
+
+GIT = ".git"
+PARTS = (GIT, "HEAD", "commondir", "objects", "refs")
+"""Names that make a folder a repository, or a part of one (gitrepository-layout(5))."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A `.git` entry or a folder that git takes for a bare repository; complete unless git would not read it yet."""
+
+    device: int
+    inode: int
+    complete: bool
+
+
+class Queue:
+    """The changes of every tree of this process, told apart by the number of the watch."""
+
+    def __init__(self) -> None:
+        self._inotify = Inotify()
+        self._guard = threading.Lock()
+        self._watched: dict[int, list[tuple[Tree, str]]] = {}
+
+    def watch(self, folder: int, tree: Tree, path: str, mask: int = NAMES) -> None:
+        with self._guard:
+            number = self._inotify.watch(folder, mask)
+            owners = self._watched.setdefault(number, [])
+            if (tree, path) not in owners:
+                owners.append((tree, path))
+
+    def dispatch(self) -> None:
+        """Tell the trees what happened. Costs one poll where nothing did."""
+        if not self._inotify.ready():
+            return
+        with self._guard:
+            for number, mask, name in self._inotify.events():
+                if mask & IN_Q_OVERFLOW:
+                    for tree in {tree for owners in self._watched.values() for tree, _ in owners}:
+                        tree.forget_all()
+                owners = self._watched.pop(number, []) if mask & IN_IGNORED else self._watched.get(number, [])
+                for tree, path in owners:
+                    tree.notice(path, mask, name)
+
+    def leave(self, tree: Tree) -> None:
+        """Drop the watches that only this tree has."""
+        with self._guard:
+            for number, owners in list(self._watched.items()):
+                left = [owner for owner in owners if owner[0] is not tree]
+                if left:
+                    self._watched[number] = left
+                else:
+                    del self._watched[number]
+                    self._inotify.forget(number)
+
+    def close(self) -> None:
+        self._inotify.close()
+
+
+class Tree:
+    """What is known of one folder. Raises OSError from look() where the root itself is gone."""
+
+    def __init__(self, root: str, queue: Queue | None) -> None:
+        self.root, self.queue = root, queue
+        self.repositories: dict[str, Repository] = {}
+        self.gitlinks: dict[str, frozenset[str]] = {}  # of each index, by the path of its git directory
+        self.unseen: set[str] = set()  # folders that could not be looked into
+        self.whole = True  # no bound ended the look
+        self.watched = queue is not None
+        self.version = 0
+        self.guard = threading.RLock()
+        self._folders: dict[str, int] = {}
+        self._to_look: set[str] = {""}
+        self._to_read: set[str] = set()  # git directories whose index may have changed
+
+    # What the queue tells
+
+    def notice(self, path: str, mask: int, name: str) -> None:
+        inner = os.path.join(path, name)
+        if path in self.gitlinks:
+            if mask & IN_IGNORED or name == "index" or name.startswith("sharedindex."):
+                self._to_read.add(path)
+        elif mask & IN_IGNORED or name in PARTS:
+            self._to_look.add(path)
+        if mask & IN_ISDIR and name != GIT and path not in self.gitlinks:
+            self._to_look.add(inner)
+
+    def forget_all(self) -> None:
+        """Events were lost: everything is looked at again."""
+        self._folders.clear()
+        self._to_look.add("")
+        self._to_read.update(self.gitlinks)
+
+    # Looking
+
+    def look(self, *, everything: bool = False, indexes: bool = False) -> None:
+        """Bring what is known up to date with what the queue told, with every index, or with everything that is there."""
+        if everything:
+            self.whole = True
+            self.forget_all()
+        if indexes:
+            self._to_read.update(self.gitlinks)
+        if not (self._to_look or self._to_read or self.unseen):
+            return
+        with self.guard:
+            root = kernel.open_path(os.fsencode(self.root), follow=False, flags=_FOLDER)
+            try:
+                self._look(root)
+            finally:
+                os.close(root)
+            self.version += 1
+
+    def has(self, path: str, repository: Repository) -> bool:
+        """Whether it is there at this moment: what is known of a folder that was moved away stays known."""
+        try:
+            found = os.lstat(os.path.join(self.root, path))
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == (repository.device, repository.inode)
+
+    def _look(self, root: int) -> None:
+        entries, until = MAX_ENTRIES, time.monotonic() + MAX_SECONDS
+        self._to_look |= self.unseen
+        self.unseen = set()
+        while self._to_look:
+            if entries < 0 or time.monotonic() > until:
+                self.whole = False
+                self._to_look.clear()
+                break
+            entries -= self._folder(root, self._to_look.pop())
+        while self._to_read:
+            directory = self._to_read.pop()
+            self._watch(root, directory, NAMES | IN_MODIFY)
+            self.gitlinks[directory] = gitindex.gitlinks_of(root, directory)
+
+    def _open(self, root: int, path: str) -> int:
+        return kernel.open_beneath(root, os.fsencode(path or "."), _FOLDER)
+
+    def _watch(self, root: int, path: str, mask: int) -> None:
+        try:
+            folder = self._open(root, path)
+        except OSError:
+            return  # gone; its parent tells when it comes back
+        try:
+            self._watch_open(folder, path, mask)
+        finally:
+            os.close(folder)
+
+    def _watch_open(self, folder: int, path: str, mask: int) -> None:
+        if self.queue is not None and self.watched:
+            try:
+                self.queue.watch(folder, self, path, mask)
+            except OSError:
+                self.watched = False  # the host has no watch left: from now on everything is looked at when it is asked for
+
+    def _folder(self, root: int, path: str) -> int:
+        """Look at one folder, and note those in it that are new; returns how many entries it has."""
+        try:
+            folder = self._open(root, path)
+        except OSError as error:
+            self._folders.pop(path, None)
+            if error.errno not in _GONE:
+                self.unseen.add(path)
+            return 1
+        try:
+            self._watch_open(folder, path, NAMES)  # before the look: what comes after is told
+            self._folders[path] = os.fstat(folder).st_ino
+            with os.scandir(folder) as listing:
+                found = list(listing)
+            names = {entry.name for entry in found}
+            bare = _is_repository(names)
+            self._note(path, folder, ".", bare, bare)
+            git = os.path.join(path, GIT)
+            complete = GIT in names and self._is_complete(root, git)
+            self._note(git, folder, GIT, GIT in names, complete)
+            for entry in found:
+                inner = os.path.join(path, entry.name)
+                if (entry.name == GIT and complete) or (bare and entry.name in ("objects", "refs")):
+                    continue
+                if entry.is_dir(follow_symlinks=False) and self._folders.get(inner) != entry.inode():
+                    self._to_look.add(inner)
+            return len(found)
+        except OSError:
+            self.unseen.add(path)
+            return 1
+        finally:
+            os.close(folder)
+
+    def _is_complete(self, root: int, git: str) -> bool:
+        """Whether a `.git` is one that git reads: then what is in it is git's, and only its index matters here."""
+        try:
+            folder = self._open(root, git)
+        except OSError:
+            return True  # a file, a link, or closed to us: taken for one
+        try:
+            if not _is_repository(set(os.listdir(folder))):
+                return False
+        finally:
+            os.close(folder)
+        if git not in self.gitlinks:
+            self.gitlinks[git] = frozenset()
+            self._to_read.add(git)
+        return True
+
+    def _note(self, path: str, folder: int, name: str, there: bool, complete: bool) -> None:
+        if there:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            self.repositories[path] = Repository(found.st_dev, found.st_ino, complete)
+        elif path in self.repositories and not (name == "." and os.path.basename(path) == GIT):
+            del self.repositories[path]
+
+
+def _is_repository(names: set[str]) -> bool:
+    return "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
