@@ -9,14 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.process.streams import Process
     from ringfence.sandbox import Sandbox, run
+    from ringfence.world.files import FileInfo
 
 _PLACES = {
     "Sandbox": "ringfence.sandbox",
     "run": "ringfence.sandbox",
+    "Files": "ringfence.files",
+    "FileInfo": "ringfence.world.files",
     "Process": "ringfence.process.streams",
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
@@ -32,6 +36,8 @@ __all__ = [
     "Denial",
     "Enforcement",
     "Exited",
+    "FileInfo",
+    "Files",
     "NotStarted",
     "Outcome",
     "Process",

@@ -131,6 +131,33 @@ class PathNotFoundError(PathError, FileNotFoundError):
     __str__ = RingfenceError.__str__
 
 
+class PathExistsError(PathError, FileExistsError):
+    """Something is at the path already, and the call does not replace it."""
+
+    code = "path-exists"
+    hint = "Choose another name, or let the call replace what is there where it can."
+
+    __str__ = RingfenceError.__str__
+
+
+class FolderNotEmptyError(PathError, OSError):
+    """The folder holds something, so it is neither removed nor replaced."""
+
+    code = "folder-not-empty"
+    hint = "Remove what it holds first, or name recursive=True."
+
+    __str__ = RingfenceError.__str__
+
+
+class NotAFolderError(PathError, NotADirectoryError):
+    """The path is not a folder, and only folders are listed."""
+
+    code = "not-a-folder"
+    hint = "Name a folder of the box."
+
+    __str__ = RingfenceError.__str__
+
+
 class NotAFileError(PathError, ValueError):
     """The path is a folder, a device, a FIFO or a socket; only regular files are read and written."""
 
@@ -144,6 +171,15 @@ class FileTooLargeError(PathError, ValueError):
     hint = "Read a part of it with a command such as head."
 
 
+class FileTimeError(PathError, TimeoutError):
+    """Work on the file was ended because it took too long: its file system hangs, or the tree is very large."""
+
+    code = "file-time"
+    hint = "Name a smaller tree, or use a command, which has a deadline of its own."
+
+    __str__ = RingfenceError.__str__
+
+
 class FileRefusedError(PathError, OSError):
     """The box's own system refused the file: permission, a read-only place, a full disk."""
 
@@ -153,6 +189,24 @@ class FileRefusedError(PathError, OSError):
     def __init__(self, message: str, *, errno: int = 0, **fields: object) -> None:
         super().__init__(message, hint=None, **fields)
         self.errno = errno
+
+    __str__ = RingfenceError.__str__
+
+
+class ConnectError(RingfenceError, ConnectionError):
+    """No connection to a server in the box could be made, or it broke."""
+
+    code = "connect"
+    hint = "Check in the box what listens on the port, and on which address."
+
+    __str__ = RingfenceError.__str__
+
+
+class ConnectRefusedError(ConnectError, ConnectionRefusedError):
+    """Nothing listens on the port in the box."""
+
+    code = "connect-refused"
+    hint = "Start a server in the box first; wait gives it time to begin to listen."
 
     __str__ = RingfenceError.__str__
 

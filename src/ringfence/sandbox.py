@@ -10,6 +10,7 @@ from anyio import CancelScope
 from anyio.lowlevel import RunVar
 
 from ringfence import errors
+from ringfence.files import Files
 from ringfence.outcome import Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process import asking
@@ -59,6 +60,11 @@ class Sandbox(Opened):
         if self._world is not None:
             with CancelScope(shield=True):
                 await awaiting(self._world.close())
+
+    @property
+    def files(self) -> Files:
+        """The files of the box."""
+        return Files(lambda: self._open().files)
 
     def _open(self) -> LocalWorld:
         world = super()._open()
@@ -127,16 +133,16 @@ class Sandbox(Opened):
 
     async def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""
-        return (await awaiting(self._open().read(os.fspath(path)))).decode("utf-8", "replace")
+        return (await awaiting(self._open().files.read(path))).decode("utf-8", "replace")
 
     async def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file, and the folders above it; returns its absolute path."""
         data = as_bytes(content, "content")
-        return await awaiting(self._open().write(os.fspath(path), data or b""))
+        return await awaiting(self._open().files.write(path, data or b""))
 
     async def list_files(self) -> list[str]:
         """Every file and link below the workspace, relative to it, sorted; links are named and never followed."""
-        return await awaiting(self._open().list_files())
+        return await awaiting(self._open().files.walk())
 
 
 async def run(

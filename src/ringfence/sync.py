@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from ringfence import errors
 from ringfence.outcome import NotStarted, Result
@@ -21,6 +21,9 @@ from ringfence.process.command import Command, as_bytes
 from ringfence.process.handle import Handle
 from ringfence.process.wait import blocking
 from ringfence.world.local import LocalWorld, Opened, open_world
+
+if TYPE_CHECKING:
+    from ringfence.sync_files import Files
 
 __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 
@@ -40,6 +43,13 @@ class Sandbox(Opened):
         """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
         if self._world is not None:
             blocking(self._world.close())
+
+    @property
+    def files(self) -> Files:
+        """The files of the box."""
+        from ringfence.sync_files import Files  # a command alone needs none of it
+
+        return Files(lambda: self._open().files)
 
     def run(
         self,
@@ -87,16 +97,16 @@ class Sandbox(Opened):
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file; see ringfence.Sandbox.read_file."""
-        return blocking(self._open().read(os.fspath(path))).decode("utf-8", "replace")
+        return blocking(self._open().files.read(path)).decode("utf-8", "replace")
 
     def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file; see ringfence.Sandbox.write_file."""
         data = as_bytes(content, "content")
-        return blocking(self._open().write(os.fspath(path), data or b""))
+        return blocking(self._open().files.write(path, data or b""))
 
     def list_files(self) -> list[str]:
         """Every file and link below the workspace; see ringfence.Sandbox.list_files."""
-        return blocking(self._open().list_files())
+        return blocking(self._open().files.walk())
 
 
 class Process(Handle):

@@ -16,10 +16,11 @@ PUBLIC = LEAVES | {"sandbox", "sync", "policy", ""}
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
 # decides. A room that is not here is unknown, and fails.
 MAY_IMPORT: dict[str, set[str]] = {
-    "": PUBLIC | {"process.streams"},
+    "": PUBLIC | {"process.streams", "files", "world.files"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
-    "sandbox": BELOW_SANDBOX,
-    "sync": BELOW_SANDBOX,
+    "sandbox": BELOW_SANDBOX | {"files"},
+    "sync": BELOW_SANDBOX | {"sync_files"},
+    **dict.fromkeys(("files", "sync_files"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),
     "policy": LEAVES | {"policy"},
     "permission": LEAVES | {"policy", "permission"},
@@ -30,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "guest": {"guest"},
     "process": LEAVES | {"process", "policy", "confine.plan", "guest.wire", "guest.kernel"},
     "world": LEAVES | {"policy", "process", "world"},
-    "world.local": LEAVES | {"policy", "process", "world", "confine", "guest.wire"},
+    "world.local": LEAVES | {"policy", "process", "world", "confine"},
+    "world.files": LEAVES | {"policy", "process", "world", "guest.wire"},
     "egress": LEAVES | {"policy", "egress"},
     "snapshot": LEAVES | {"policy", "world", "snapshot"},
     "trace": LEAVES | {"trace"},

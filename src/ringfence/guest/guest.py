@@ -12,7 +12,7 @@ import select
 import signal
 import time
 
-from ringfence.guest import files, kernel, processes, wire
+from ringfence.guest import files, kernel, processes, trees, wire
 from ringfence.guest.created import Created
 from ringfence.guest.programs import Programs
 
@@ -32,11 +32,13 @@ LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE)
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("began", "cause", "channel", "deadline", "earlier", "held", "last", "pid", "scripts", "since")
+    __slots__ = ("alone", "began", "cause", "channel", "deadline", "earlier", "held", "last", "names", "pid", "scripts", "since")
 
     def __init__(self, channel: "_socket.socket", deadline: int, earlier: "set[tuple[int, int]]") -> None:
         self.channel, self.deadline, self.earlier = channel, deadline, earlier
         self.pid = 0
+        self.alone = False  # a fork of the guest, which starts nothing
+        self.names = True  # it can bring new names into the workspace
         self.scripts: list[str] = []
         self.held: list[int] = []  # the writing ends of its output, closed with the answer: the outside wakes once, not thrice
         self.cause = b""
@@ -137,6 +139,7 @@ class Guest:
             if request["op"] == b"program":
                 started = self.programs.start(request, stdio, run)
             elif request["op"] == b"files":
+                run.alone, run.names = True, request["do"] in files.CHANGING
                 started = self._fork_files(request, stdio)
             else:
                 argv = request["argv"]
@@ -164,7 +167,7 @@ class Guest:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         run.scripts.append(path)
         try:
-            files.write_all(descriptor, content)
+            trees.write_all(descriptor, content)
         finally:
             os.close(descriptor)
         return os.fsencode(path)
@@ -198,6 +201,9 @@ class Guest:
                     os.dup2(source, at)
                 kernel.close_from(3)
                 os.chdir(self.workdir)
+                if request["do"] == b"processes":
+                    ours = [pid for pid, run in self.by_pid.items() if run.alone]
+                    request |= {"guest": os.getppid(), "spared": [self.programs.pid, *ours], "leaders": list(self.sessions)}
                 status = files.perform(request)
             finally:
                 os._exit(status)
@@ -252,7 +258,7 @@ class Guest:
             "took": time.monotonic_ns() - run.began,
             "cause": run.cause,
         }
-        new = self.created.new() if self.created else None
+        new = self.created.new() if self.created and run.names else None
         if new is not None:
             message["created"] = new
         self._let_go(run)
@@ -322,7 +328,13 @@ class Guest:
         self.ending = run
         others = self.sessions - {run.pid}
         spared = {self.programs.pid}
-        gone = processes.end(lambda: processes.of_run(run.pid, run.since, others, spared, run.earlier), self.reap)
+
+        def members() -> set[int]:
+            if run.alone:
+                return set() if run.last else {run.pid}
+            return processes.of_run(run.pid, run.since, others, spared, run.earlier)
+
+        gone = processes.end(members, self.reap)
         if not gone and self.is_init:
             os.kill(-1, signal.SIGKILL)  # it forks faster than we look: everything in the box ends
             self.reap()

@@ -122,3 +122,61 @@ def children(pid: int) -> list[int]:
     """The children of a process of one thread (needs CONFIG_PROC_CHILDREN)."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
+
+
+# What is shown of them
+
+MAX_DESCRIBED = 10_000
+MAX_ARGUMENTS = 4096
+"""Bytes of an argv that are shown: it can be 2 MiB long, and a process may write anything there once it runs."""
+PAGE, TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+
+
+def describe(guest: int, spared: set[int], leaders: set[int]) -> list[dict[str, object]] | None:
+    """Every process below the guest but those spared, zombies too; None where there are more than MAX_DESCRIBED.
+
+    run is the first of leaders that the process is, descends from or shares a session with. Times are microseconds, that of
+    the start since the epoch. Fields of stat: proc_pid_stat(5).
+    """
+    found: dict[int, tuple[bytes, list[bytes]]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb", 0) as file:
+                    head, _, tail = file.read(4096).rpartition(b")")
+            except OSError:
+                continue  # it ended while we looked
+            found[int(name)] = (head.partition(b"(")[2], tail.split())
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    described: list[dict[str, object]] = []
+    for pid, (command, fields) in found.items():
+        line = [pid]
+        while line[-1] in found and line[-1] != guest:
+            line.append(int(found[line[-1]][1][1]))
+        if line[-1] != guest or pid == guest or pid in spared:
+            continue
+        if len(described) == MAX_DESCRIBED:
+            return None
+        run = next((each for each in (*line, int(fields[3])) if each in leaders), 0)
+        described.append(
+            {
+                "pid": pid,
+                "parent": int(fields[1]),
+                "name": command,
+                "argv": _arguments(pid),
+                "state": fields[0],
+                "run": run,
+                "rss": max(0, int(fields[21])) * PAGE,
+                "cpu": (int(fields[11]) + int(fields[12])) * 1_000_000 // TICKS,
+                "started": max(0, int((booted + int(fields[19]) / TICKS) * 1e6)),
+            }
+        )
+    return described
+
+
+def _arguments(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", 0) as file:
+            return file.read(MAX_ARGUMENTS).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []

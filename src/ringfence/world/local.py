@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.plan import Prepared
-from ringfence.guest import wire
-from ringfence.outcome import Denial, Enforcement, Exited, Result
+from ringfence.outcome import Denial, Enforcement, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -18,15 +17,9 @@ from ringfence.process.command import Command, checked_text
 from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits
 
-MAX_READ = 32 << 20
-"""Bytes that read_file returns at most."""
-MAX_LISTING = 64 << 20
-FILE_SECONDS = 30.0
-"""How long one file operation may take: a network file system can hang."""
-REFUSED = 3  # guest/files.py: the exit status of an operation that was refused
-
 if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch
+    from ringfence.world.files import FileWork
 
 Callback = Callable[[bytes], None]
 
@@ -105,40 +98,12 @@ class LocalWorld:
         if self.closed:
             raise errors.SandboxClosedError("the box is closed.")
 
-    # Files: done inside the box, by a fork of its guest
+    @property
+    def files(self) -> FileWork:
+        """Work on the files of the box."""
+        from ringfence.world.files import FileWork  # a command alone needs none of it
 
-    def read(self, path: str, most: int = MAX_READ) -> Waits[bytes]:
-        target = self.resolve_path(path)
-        return (yield from self._files("read", target, {"most": most}, None, most + 1))
-
-    def write(self, path: str, content: bytes) -> Waits[str]:
-        target = self.resolve_path(path, write=True)
-        yield from self._files("write", target, {}, content, 4096)
-        return target
-
-    def list_files(self) -> Waits[list[str]]:
-        listing = yield from self._files("list", self.workdir, {}, None, MAX_LISTING)
-        return sorted(os.fsdecode(name) for name in listing.split(b"\0") if name)
-
-    def _files(self, do: str, path: str, more: Mapping[str, object], data: bytes | None, keep: int) -> Waits[bytes]:
-        self.must_be_open()
-        run = Run(self.box, self.policy.limits, FILE_SECONDS, keep=2 * keep)
-        request = {"op": "files", "do": do, "path": path, **more}
-        try:
-            run.start(request, b"" if data is None and do == "write" else data)
-            yield from run.finish()
-            outcome = run.outcome()
-            output, refusal = run.output()
-        except Interrupted:
-            yield from run.abort()
-            raise
-        finally:
-            run.release()
-        if outcome == Exited(0):
-            return output.data
-        if outcome == Exited(REFUSED):
-            raise _refusal(refusal.data, path)
-        raise errors.FileRefusedError(f"{path!r} could not be worked on: {outcome}.")
+        return FileWork(self)
 
     # Paths
 
@@ -154,24 +119,37 @@ class LocalWorld:
             )
         return path
 
-    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
-        """The absolute path of a file of the box. Raises OutsideError where it may not be read, or with write not written."""
+    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False, entry: bool = False) -> str:
+        """The absolute path of a file of the box; with entry its last name is meant itself, whatever it leads to.
+
+        Raises OutsideError where it may not be read, or with write not written.
+        """
         given = checked_text(os.fspath(path), "path")
         plain = os.path.normpath(os.path.join(self.workdir, given))
-        environment = self.prepared.plan.environment
-        # A link of the host's workspace is followed here too, so that the answer is safe to open outside; there the private
-        # folders' names lead to folders of the host.
-        follow = self.policy.workspace is not None and _inside(plain, self.workdir)
-        may_write = {} if follow else {environment["HOME"]: True, environment["TMPDIR"]: True}
-        may_write |= {folder.path: False for folder in self.policy.read_only}
-        may_write |= {folder.path: True for folder in self.policy.writable}
-        may_write[self.workdir] = self.policy.mode != "read-only"
-        for candidate in (plain, os.path.realpath(plain) if follow else plain):
+        candidates = [plain]
+        if self._is_shared(plain):
+            above, name = os.path.split(plain)
+            candidates.append(os.path.join(os.path.realpath(above), name) if entry else os.path.realpath(plain))
+        may_write = self.reach(plain)
+        for candidate in candidates:
             root = max((root for root in may_write if _inside(candidate, root)), key=len, default=None)
             if root is None or (write and not may_write[root]):
                 verb = "written" if write else "read"
                 raise errors.OutsideError(f"{given!r} lies outside what may be {verb} in the box.")
         return plain
+
+    def reach(self, plain: str) -> dict[str, bool]:
+        """Where a path may lead, and whether it may be written there."""
+        environment = self.prepared.plan.environment
+        # From the host's workspace no private folder can be reached: outside, its name leads to a folder of the host.
+        may_write = {} if self._is_shared(plain) else {environment["HOME"]: True, environment["TMPDIR"]: True}
+        may_write |= {folder.path: False for folder in self.policy.read_only}
+        may_write |= {folder.path: True for folder in self.policy.writable}
+        return may_write | {self.workdir: self.policy.mode != "read-only"}
+
+    def _is_shared(self, plain: str) -> bool:
+        """Whether a path is in a workspace of the host: its links are followed outside too, where the path may be opened."""
+        return self.policy.workspace is not None and _inside(plain, self.workdir)
 
     def close(self) -> Waits[None]:
         """End everything in the box and give back what it had. Safe to call again."""
@@ -188,29 +166,6 @@ class LocalWorld:
 
 def _inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
-
-
-def _refusal(said: bytes, path: str) -> errors.PathError:
-    """The error for a file operation that was refused; what the box says of it is checked like all it says."""
-    try:
-        fields = wire.decode(said)
-    except wire.WireError:
-        fields = {}
-    number = fields.get("errno") if isinstance(fields, dict) else None
-    what = fields.get("what") if isinstance(fields, dict) else None
-    if what == b"not-regular":
-        return errors.NotAFileError(f"{path!r} is not a regular file.")
-    if not isinstance(number, int) or not 0 < number < 4096:
-        return errors.FileRefusedError(f"{path!r} could not be worked on.")
-    reason = os.strerror(number)
-    match number:
-        case 2 | 20:  # ENOENT, ENOTDIR
-            return errors.PathNotFoundError(f"{path!r} is not there: {reason}.")
-        case 21 | 6:  # EISDIR, ENXIO: a folder, or a FIFO or socket that nobody holds open
-            return errors.NotAFileError(f"{path!r} is not a regular file: {reason}.")
-        case 27 | 7:  # EFBIG, E2BIG
-            return errors.FileTooLargeError(f"{path!r} is larger than one call returns.")
-    return errors.FileRefusedError(f"{path!r} was refused: {reason}.", errno=number)
 
 
 def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
