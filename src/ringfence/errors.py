@@ -41,6 +41,18 @@ class UnenforceableError(ConfigError):
     hint = "Leave it at its default, or choose a tier that can enforce it."
 
 
+class PolicyError(ConfigError):
+    """A policy file cannot be read, or says what no policy can. Fields: file, line and column (from 1), key where it has one."""
+
+    code = "policy"
+    hint = "Correct the file there; nothing was started."
+
+    def __init__(self, what: str, *, file: str, line: int = 1, column: int = 1, key: str = "", hint: str | None = None) -> None:
+        self.file, self.line, self.column, self.key = file, line, column, key
+        fields = {"file": file, "line": line, "column": column, "key": key}
+        super().__init__(f"{file}:{line}:{column}: {what}", hint=hint, **fields)
+
+
 class WorkspaceError(ConfigError):
     """The folder cannot be a workspace."""
 

@@ -15,8 +15,10 @@ from ringfence.policy.config import SandboxConfig, SandboxLimits, checked_enviro
 
 @given(st.sampled_from([field.name for field in dataclasses.fields(SandboxLimits)]), st.floats() | st.integers())
 def test_a_limit_is_taken_exactly_when_it_is_positive_finite_and_of_its_kind(name: str, value: float) -> None:
-    kind = (int, float) if name.endswith("_seconds") else int
-    right = isinstance(value, kind) and math.isfinite(value) and value > 0 and (name != "open_files" or value >= 16)
+    kind = (int, float) if name.endswith("_seconds") or name.startswith("cpu_") else int
+    least = 16 if name == "open_files" else 0
+    most = {"memory_guaranteed_bytes": 2 << 30, "output_head_bytes": 2 << 20}.get(name, math.inf)  # another limit's default
+    right = isinstance(value, kind) and math.isfinite(value) and value > 0 and least <= value <= most
     if right:
         assert getattr(SandboxLimits(**{name: value}), name) == value
     else:

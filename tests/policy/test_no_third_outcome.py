@@ -26,7 +26,12 @@ def ends_at(kind: str, program: str) -> Callable[[Sandbox], bool]:
 LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
     "cpu_seconds": (1, ends_at("cpu", "while True: pass")),
     "wall_seconds": (0.3, ends_at("wall", "import time; time.sleep(20)")),
+    "lifetime_seconds": (1, None),
+    "idle_seconds": (1, None),
+    "cpu_guaranteed": (1, None),
+    "cpu_limit": (1, None),
     "memory_bytes": (1 << 20, None),
+    "memory_guaranteed_bytes": (1, None),
     "max_processes": (1, None),
     "open_files": (16, lambda box: "Too many open files" in box.execute("h = [open('/dev/null') for _ in range(20)]").stderr),
     "file_size_bytes": (
@@ -34,6 +39,8 @@ LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
         lambda box: "File too large" in box.execute("f = open('x', 'wb', 0); f.write(b'x'); f.write(b'x')").stderr,
     ),
     "disk_bytes": (1, None),
+    "inodes": (1, None),
+    "output_head_bytes": (1, lambda box: box.execute("print('x' * (3 << 20))").output.head == b"x"),
     "output_bytes": (1, lambda box: len(box.execute("print('x' * 999)").stdout_bytes) == 1),
 }
 
@@ -48,7 +55,7 @@ def test_a_limit_at_its_tightest_is_met_or_was_refused_by_name(tier: str, name: 
     value, violated = LIMITS[name]
     if violated is None:
         with pytest.raises(UnenforceableError, match=name):
-            SandboxConfig(tier=tier, limits=SandboxLimits(**{name: value}))  # type: ignore[arg-type]
+            Sandbox(SandboxConfig(tier=tier, limits=SandboxLimits(**{name: value}))).__enter__()  # type: ignore[arg-type]
         return
     with Sandbox(SandboxConfig(tier=tier, limits=SandboxLimits(**{name: value}))) as box:  # type: ignore[arg-type]
         assert violated(box)

@@ -84,9 +84,11 @@ def test_paths_are_real_and_relative_ones_start_at_the_workspace(tmp_path: Path)
     for folder in (work, beside):
         folder.mkdir()
     (tmp_path / "link").symlink_to(beside)
-    policy = resolve(SandboxConfig(workspace=work, read_only=["../link"], writable=[beside]), home=HOME)
+    policy = resolve(SandboxConfig(workspace=work, read_only=["../link"]), home=HOME)
     assert policy.workspace and policy.workspace.path == str(work) == policy.workdir
-    assert policy.read_only[0].path == str(beside) == policy.writable[0].path
+    assert policy.read_only[0].path == str(beside) == resolve(SandboxConfig(writable=[beside]), home=HOME).writable[0].path
+    with pytest.raises(ConfigError, match="one of them must go"):
+        resolve(SandboxConfig(workspace=work, read_only=["../link"], writable=[beside]), home=HOME)
     assert resolve(SandboxConfig(), home=HOME).workdir == "/workspace"
 
 

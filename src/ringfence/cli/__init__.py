@@ -1,4 +1,4 @@
-"""The command line: `ringfence run` and `ringfence python`. One file for each command.
+"""The command line: one file for each command, of which only the one that is asked for is loaded.
 
 Arguments are parsed by argparse and the run is driven without an event loop, because a command line is started cold each time:
 what it imports is most of what it costs.
@@ -10,23 +10,35 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from ringfence.cli import python as python_command
-from ringfence.cli import run as run_command
 from ringfence.errors import RingfenceError
 
 OURS = 125
 """The exit status of a failure that is ringfence's and not the command's, as env(1), nohup(1) and timeout(1) have it."""
 
 
+COMMANDS = {
+    "run": "run a command in a box",
+    "python": "run a Python program in a box",
+    "check": "check a policy file and try its examples",
+}
+"""The modules of this package that are commands, with their line in the help."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; the exit status of what it ran, or 125 and a message where that is ours."""
+    arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="ringfence", description="Run commands where they can do no harm.")
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    run_command.add_to(commands)
-    python_command.add_to(commands)
-    given = parser.parse_args(argv)
+    asked = arguments[0] if arguments else ""
+    for name, line in COMMANDS.items():
+        if name == asked:
+            import_module(f"ringfence.cli.{name}").add_to(commands)
+        elif asked not in COMMANDS:
+            commands.add_parser(name, help=line)  # named in the help, and in the message about a command that is none
+    given = parser.parse_args(arguments)
     if given.version:
         from importlib.metadata import version
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
-from ringfence.errors import ConfigError, UnenforceableError
+from ringfence.errors import ConfigError
 
 TIERS = (
     "auto",
@@ -24,68 +24,140 @@ TIERS = (
     "ssh",
 )
 BUILT_TIERS = ("auto", "namespaces", "process")
+LEVELS = {
+    "host": ("process",),
+    "os": ("namespaces", "bubblewrap", "landlock", "seatbelt", "jobobject"),
+    "container": ("docker", "gvisor"),
+    "microvm": ("microvm",),
+    "remote": ("ssh",),
+}
+"""The tiers of each level of isolation, strongest first."""
 MODES = ("read-only", "workspace-write", "danger-full-access")
 ON_PLANTED = ("report", "remove", "refuse")
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
+
+
+TEXTS = ("pass_environment", "network_allow", "syscalls", "devices", "permissions", "best_effort", "policy_files")
+CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType({
+    "tier": TIERS,
+    "isolation": (None, *LEVELS),
+    "minimum": (None, "process", "os"),
+    "mode": MODES,
+    "on_planted": ON_PLANTED,
+    "on_unknown_domain": ("deny", "ask"),
+    "credentials_git": ("none", "proxy"),
+    "credentials_tools": ("none", "vault_proxy"),
+    "escalation": ("none", "one_time_approval"),
+})  # fmt: skip
+SWITCHES = ("allow_network", "egress_proxy", "fresh_per_task", "snapshot_on_exit")
+LISTS = (
+    "read_only", "writable", "deny", "protect", "preload", "pass_environment", "network_allow", "network_publish", "syscalls",
+    "devices", "permissions", "best_effort", "policy_files",
+)  # fmt: skip
+
+UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
+    "image": ((None,), "container tiers"),
+    "fresh_per_task": ((True,), "boxes that are used again"),
+    "snapshot_on_exit": ((False,), "snapshots"),
+    "network_allow": ((), "egress by name"),
+    "network_publish": ((), "published ports"),
+    "on_unknown_domain": (("deny",), "egress by name and approvals"),
+    "credentials_git": (("none",), "credentials that are attached outside"),
+    "credentials_tools": (("none",), "credentials that are attached outside"),
+    "syscalls": ((), "switches of the system call filter"),
+    "devices": ((), "device files in the view"),
+    "permissions": ((), "rules for single commands"),
+    "escalation": (("none",), "approvals"),
+    "limits.cpu_guaranteed": ((None,), "control groups"),
+    "limits.cpu_limit": ((None,), "control groups"),
+    "limits.memory_guaranteed_bytes": ((None,), "control groups"),
+    "limits.memory_bytes": ((None, 2 << 30), "control groups"),
+    "limits.max_processes": ((None,), "control groups"),
+    "limits.disk_bytes": ((None,), "sized workspaces"),
+    "limits.inodes": ((None,), "sized workspaces"),
+    "limits.lifetime_seconds": ((None,), "a timer for the whole box"),
+    "limits.idle_seconds": ((None,), "a timer for the whole box"),
+})  # fmt: skip
+"""What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What a run may spend. None means no limit; every limit that is set is enforced or the box is refused.
+    """What a run and its box may spend. None means no limit; every limit that is set is enforced or the box is refused.
 
-    cpu_seconds: CPU time of each process. wall_seconds: one call. memory_bytes: the whole tree (this version cannot enforce
-    it: at its default the enforcement says none, another value is refused). max_processes, open_files, file_size_bytes:
-    counts and bytes for each process; max_processes for the whole box. disk_bytes: not yet. output_bytes: what is kept of
-    each stream, half of it the head and half the tail; more is left out, never a reason to end a run.
+    cpu_seconds: CPU time of each process. wall_seconds: one call. lifetime_seconds, idle_seconds: the box. cpu_guaranteed,
+    cpu_limit: cores. memory_bytes, memory_guaranteed_bytes: the whole tree (this version cannot enforce it: at its default the
+    enforcement says none, another value is refused). max_processes, open_files, file_size_bytes: counts and bytes for each
+    process; max_processes for the whole box. disk_bytes, inodes: what the box may add. output_bytes: what is kept of each stream,
+    output_head_bytes of it the head (None: half) and the rest the tail; more is left out, never a reason to end a run.
     """
 
     cpu_seconds: float | None = 60
     wall_seconds: float | None = 120
+    lifetime_seconds: float | None = None
+    idle_seconds: float | None = None
+    cpu_guaranteed: float | None = None
+    cpu_limit: float | None = None
     memory_bytes: int | None = 2 << 30
+    memory_guaranteed_bytes: int | None = None
     max_processes: int | None = None
     open_files: int | None = 512
     file_size_bytes: int | None = None
     disk_bytes: int | None = None
+    inodes: int | None = None
     output_bytes: int = 2 * MIB
+    output_head_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for entry in fields(self):
             value = getattr(self, entry.name)
             if value is None and entry.name != "output_bytes":
                 continue
-            seconds = entry.name.endswith("_seconds")
-            if isinstance(value, bool) or not isinstance(value, (int, float) if seconds else int):
+            broken = entry.name.endswith("_seconds") or entry.name.startswith("cpu_")
+            if isinstance(value, bool) or not isinstance(value, (int, float) if broken else int):
                 raise ConfigError(f"limits.{entry.name} must be a number, not {value!r}.")
             if not math.isfinite(value) or value <= 0:
                 raise ConfigError(f"limits.{entry.name} must be positive and finite, not {value!r}.")
         if self.open_files is not None and self.open_files < 16:
             raise ConfigError(f"limits.open_files of {self.open_files} lets no program start; give at least 16.")
+        for least, most in (
+            ("cpu_guaranteed", "cpu_limit"),
+            ("memory_guaranteed_bytes", "memory_bytes"),
+            ("output_head_bytes", "output_bytes"),
+        ):
+            low, high = getattr(self, least), getattr(self, most)
+            if low is not None and high is not None and low > high:
+                raise ConfigError(f"limits.{least} is {low!r}, more than limits.{most}, which is {high!r}.")
 
-    def refuse_unbuilt(self) -> None:
-        """Raise UnenforceableError for a limit that was asked for and that this version has no mechanism for."""
-        if self.memory_bytes not in (None, 2 << 30):
-            raise UnenforceableError("limits.memory_bytes cannot be enforced by this version: it waits for cgroup control.")
-        if self.disk_bytes is not None:
-            raise UnenforceableError("limits.disk_bytes cannot be enforced by this version: it waits for sized workspaces.")
-        if self.max_processes is not None:
-            raise UnenforceableError("limits.max_processes cannot be enforced by this version: it waits for cgroup control.")
+    @property
+    def head_bytes(self) -> int:
+        """How much of output_bytes is kept of the beginning of a stream."""
+        return (self.output_bytes + 1) // 2 if self.output_head_bytes is None else self.output_head_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
     """What a box may do. Everything not named here is closed.
 
-    tier: the exact mechanism, or 'auto' for the strongest that this host delivers. mode: read-only, workspace-write or
-    danger-full-access. workspace: an existing folder, mounted at its own path; None makes an ephemeral one that ends with the
-    box. read_only, writable: further folders or files of the host, at their own paths. deny: names, paths and patterns
-    (`~/x`, `/x`, `x/y`, `**/.env`) of what must not be read, beside the built-in list of secrets. protect: the same for what
-    may be read and not changed, beside the built-in list of settings that something outside would run. on_planted: what is
-    done with a nested repository found after a run. environment: variables set inside;
-    nothing of the caller's environment is passed. python: the interpreter for programs; None finds the workspace's own
-    virtual environment, else the caller's. preload: modules that every program finds already imported.
+    tier: the exact mechanism, or 'auto' for the strongest that this host delivers. isolation: the level that the tier must be
+    of, None for any. minimum: 'process' lets auto go down to the floor where nothing else can be had, with a note. mode: read-
+    only, workspace-write or danger-full-access. workspace: an existing folder, mounted at its own path; None makes an ephemeral
+    one that ends with the box. read_only, writable: further folders or files of the host, at their own paths. deny: names,
+    paths and patterns (`~/x`, `/x`, `x/y`, `**/.env`) of what must not be read, beside the built-in list of secrets. protect:
+    the same for what may be read and not changed, beside the built-in list of settings that something outside would run.
+    on_planted: what is done with a nested repository found after a run. environment: variables set inside; pass_environment:
+    names of the caller's that are set too; nothing else of it is passed. python: the interpreter for programs; None finds the
+    workspace's own virtual environment, else the caller's. preload: modules that every program finds already imported.
+    syscalls: parts of the filter that are opened, 'debug' or 'nested'. devices: device files of the host. best_effort: keys of
+    a policy file (docs/policy.md) that may be enforced partly or not at all. policy_files: where this was read from; a box may
+    never write them.
+
+    The other fields are those of a policy file that this version refuses unless they ask for nothing.
     """
 
     tier: str = "auto"
+    isolation: str | None = None
+    minimum: str | None = None
     mode: str = "workspace-write"
     workspace: str | os.PathLike[str] | None = None
     read_only: Sequence[str | os.PathLike[str]] = ()
@@ -94,36 +166,85 @@ class SandboxConfig:
     protect: Sequence[str] = ()
     on_planted: str = "report"
     environment: Mapping[str, str] = field(default_factory=dict)
+    pass_environment: Sequence[str] = ()
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     allow_network: bool = False
+    network_allow: Sequence[str] = ()
+    network_publish: Sequence[int] = ()
+    on_unknown_domain: str = "deny"
+    egress_proxy: bool = True
+    credentials_git: str = "none"
+    credentials_tools: str = "none"
     python: str | os.PathLike[str] | None = None
     preload: Sequence[str] = ()
+    syscalls: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    image: str | None = None
+    fresh_per_task: bool = True
+    snapshot_on_exit: bool = False
+    permissions: Sequence[str] = ()
+    escalation: str = "none"
+    best_effort: Sequence[str] = ()
+    policy_files: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.tier not in TIERS:
-            raise ConfigError(f"tier {self.tier!r} is not one of {', '.join(TIERS)}.")
-        if self.mode not in MODES:
-            raise ConfigError(f"mode {self.mode!r} is not one of {', '.join(MODES)}.")
-        if self.on_planted not in ON_PLANTED:
-            raise ConfigError(f"on_planted {self.on_planted!r} is not one of {', '.join(ON_PLANTED)}.")
+        for name, known in CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                shown = ", ".join(str(choice) for choice in known)
+                raise ConfigError(f"{name} {value!r} is not one of {shown}.")
+        _refuse_contradiction(self.tier, self.isolation, self.minimum)
         if not isinstance(self.limits, SandboxLimits):
             raise ConfigError(f"limits must be SandboxLimits, not {type(self.limits).__name__}.")
-        if not isinstance(self.allow_network, bool):
-            raise ConfigError(f"allow_network must be True or False, not {self.allow_network!r}.")
-        for name in ("read_only", "writable", "deny", "protect", "preload"):
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r}.")
+        for name in LISTS:
             value = getattr(self, name)
-            if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+            if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise ConfigError(f"{name} must be a list of entries, not {value!r}.")
         patterns: Sequence[object] = (*self.deny, *self.protect)
         for pattern in patterns:
             if not isinstance(pattern, str) or not pattern or "\0" in pattern or ".." in pattern.split("/"):
                 raise ConfigError(f"deny and protect take names, paths and patterns without '..', not {pattern!r}.")
+        for name in TEXTS:
+            for text in getattr(self, name):
+                if not isinstance(text, str) or not text or "\0" in text:
+                    raise ConfigError(f"{name} takes text, not {text!r}.")
+        if unknown := set(self.syscalls) - {"debug", "nested"}:
+            raise ConfigError(f"syscalls opens 'debug' and 'nested', not {min(unknown)!r}.")
+        ports: Sequence[object] = self.network_publish
+        for port in ports:
+            if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+                raise ConfigError(f"network_publish takes ports from 1 to 65535, not {port!r}.")
+        if self.image is not None and not isinstance(self.image, str):
+            raise ConfigError(f"image must be text, not {self.image!r}.")
         modules: Sequence[object] = self.preload
         for module in modules:
             if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
                 raise ConfigError(f"preload names a module that cannot be imported: {module!r}.")
-        object.__setattr__(self, "environment", MappingProxyType(checked_environment(self.environment, "environment")))
-        self.limits.refuse_unbuilt()
+        environment = checked_environment(self.environment, "environment")
+        passed = checked_environment(dict.fromkeys(self.pass_environment, ""), "pass_environment")
+        if both := environment.keys() & passed.keys():
+            raise ConfigError(f"environment sets {min(both)}, which pass_environment takes from the caller: one of them must go.")
+        object.__setattr__(self, "environment", MappingProxyType(environment))
+
+    @property
+    def asks_for_more(self) -> bool:
+        """Whether some field has another value than those that ask for nothing of what this version lacks."""
+        limits = self.limits
+        for name, (nothing, _) in UNBUILT.items():
+            value = getattr(limits, name[7:]) if name.startswith("limits.") else getattr(self, name)
+            if value not in nothing and (nothing or value):
+                return True
+        return bool(self.policy_files or self.isolation)
+
+    @classmethod
+    def from_file(cls, file: str | os.PathLike[str]) -> SandboxConfig:
+        """The config that a policy file says; see docs/policy.md. Raises PolicyError with the line and column."""
+        from ringfence.policy.load import load_policy  # with it come a YAML reader and a schema: a tenth of a second
+
+        return load_policy(file).config
 
 
 def checked_environment(environment: object, where: str) -> dict[str, str]:
@@ -136,3 +257,12 @@ def checked_environment(environment: object, where: str) -> dict[str, str]:
         if not isinstance(value, str) or "\0" in value:
             raise ConfigError(f"{where} has a value for {name} that no environment can carry: {value!r}.")
     return dict(environment)
+
+
+def _refuse_contradiction(tier: str, isolation: str | None, minimum: str | None) -> None:
+    """Raise ConfigError where no tier is all that is said."""
+    if isolation is not None and tier not in ("auto", *LEVELS[isolation]):
+        raise ConfigError(f"tier {tier!r} is not of isolation {isolation!r}, which has {', '.join(LEVELS[isolation])}.")
+    if minimum == "os" and (tier == "process" or isolation == "host"):
+        said = f"tier {tier!r}" if tier == "process" else f"isolation {isolation!r}"
+        raise ConfigError(f"{said} is below minimum 'os'.")

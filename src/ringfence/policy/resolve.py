@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ringfence.errors import ConfigError, WorkspaceError
@@ -45,6 +46,11 @@ class ResolvedPolicy:
     deny: tuple[str, ...] = ()
     protect: tuple[str, ...] = ()
     on_planted: str = "report"
+    syscalls: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    network_allow: tuple[str, ...] = ()
+    best_effort: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def workdir(self) -> str:
@@ -63,7 +69,10 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     python = os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None
     if python is not None and ("\0" in python or not os.path.isfile(python) or not os.access(python, os.X_OK)):
         raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
-    environment = tuple(sorted(config.environment.items()))
+    for folder in writable:
+        if any(folder.path == other.path for other in read_only):
+            raise ConfigError(f"writable names {folder.path}, which read_only names too: one of them must go.")
+    passed = {name: os.environ[name] for name in config.pass_environment if name in os.environ}
     root = workspace.path if workspace else EPHEMERAL
     deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)
     protect = tuple(absolute_pattern(pattern, root, home) for pattern in config.protect)
@@ -72,27 +81,62 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         "workspace": workspace.path if workspace else None,
         "read_only": sorted(folder.path for folder in read_only),
         "writable": sorted(folder.path for folder in writable),
-        "environment": environment,
-        "limits": {name: getattr(config.limits, name) for name in SandboxLimits.__slots__},
-        "allow_network": config.allow_network,
+        "limits": {name: _plain(getattr(config.limits, name)) for name in SandboxLimits.__slots__}
+        | {"output_head_bytes": config.limits.head_bytes},
         "python": python,
-        "preload": list(config.preload),
-        "deny": sorted(deny),
-        "protect": sorted(protect),
-        "on_planted": config.on_planted,
+        "deny": sorted(set(deny)),
+        "protect": sorted(set(protect)),
+        **{name: _plain(getattr(config, name)) for name in AS_SAID},
+        **{name: sorted(set(getattr(config, name))) for name in AS_A_SET},
     }
     digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    own = tuple(escaped(path) for path in config.policy_files if _is_writable(path, workspace, writable, config.mode))
+    notes = tuple(
+        f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ
+    )
     return ResolvedPolicy(
-        config.mode, workspace, read_only, writable, environment, config.limits, config.allow_network,
-        python, tuple(config.preload), digest, deny, protect, config.on_planted,
+        config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
+        config.allow_network, python, tuple(config.preload), digest, deny, (*protect, *own), config.on_planted,
+        tuple(config.syscalls), tuple(config.devices), tuple(config.network_allow), tuple(config.best_effort), notes,
     )  # fmt: skip
+
+
+AS_SAID = (
+    "tier", "isolation", "minimum", "on_planted", "environment", "allow_network", "on_unknown_domain", "egress_proxy",
+    "credentials_git", "credentials_tools", "preload", "image", "fresh_per_task", "snapshot_on_exit", "escalation",
+)  # fmt: skip
+"""Fields of a config that the hash is made of as they are."""
+AS_A_SET = ("pass_environment", "network_allow", "network_publish", "syscalls", "devices", "permissions", "best_effort")
+"""Fields whose order means nothing. policy_files are not in the hash: where a policy was written is no part of it."""
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it, by one spelling: 60.0 seconds are 60."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_writable(path: str, workspace: Folder | None, writable: tuple[Folder, ...], mode: str) -> bool:
+    """Whether a box of this policy could change the file at path, an absolute one without links, were it not protected."""
+    if mode == "danger-full-access":
+        return True
+    roots = (*writable, workspace) if workspace and mode == "workspace-write" else writable
+    return any(_contains(root.path, path) for root in roots)
+
+
+def escaped(path: str) -> str:
+    """A path as a pattern that matches it alone."""
+    return "".join(f"[{character}]" if character in "*?[{" else character for character in path)
 
 
 def absolute_pattern(pattern: str, workspace: str, home: str) -> str:
     """A pattern as one absolute path: `~` is the caller's home, what is not absolute is below the workspace."""
     if pattern == "~" or pattern.startswith("~/"):
-        pattern = home.rstrip("/") + pattern[1:]
-    return os.path.normpath(os.path.join(workspace, pattern))
+        pattern = escaped(home.rstrip("/")) + pattern[1:]
+    return os.path.normpath(os.path.join(escaped(workspace), pattern))
 
 
 def _workspace(given: str, home: str) -> Folder:

@@ -15,13 +15,13 @@ WIDE_AFTER = 1 << 19
 
 
 class Stream:
-    """Reads one non-blocking pipe and keeps at most `keep` bytes of it, half head and half tail."""
+    """Reads one non-blocking pipe and keeps at most `keep` bytes of it: `head` of its beginning (half), the rest of its end."""
 
-    def __init__(self, descriptor: int, keep: int) -> None:
+    def __init__(self, descriptor: int, keep: int, head: int | None = None) -> None:
         self.descriptor = descriptor
         self.total = 0
         self.fresh: bytes = b""  # what the last read brought, for a callback
-        self._head_size = (keep + 1) // 2
+        self._head_size = (keep + 1) // 2 if head is None else head
         self._tail_size = keep - self._head_size
         self._head: list[bytes] = []
         self._head_left = self._head_size

@@ -28,7 +28,7 @@ class Run:
 
     def __init__(self, box: Box, limits: SandboxLimits, wall: float | None, keep: int | None = None) -> None:
         self.box, self.limits, self.wall = box, limits, wall
-        self.keep = limits.output_bytes if keep is None else keep
+        self.keep, self.head = (limits.output_bytes, limits.head_bytes) if keep is None else (keep, (keep + 1) // 2)
         self.pid = 0
         self.streams: tuple[Stream, ...] = ()
         self.on_chunk: tuple[Callable[[bytes], None] | None, ...] = (None, None)
@@ -66,7 +66,7 @@ class Run:
                 os.close(theirs_in)
         if not drained:
             return self._hand_over()
-        self.streams = (Stream(self._ends.streams[0], self.keep), Stream(self._ends.streams[1], self.keep))
+        self.streams = (Stream(self._ends.streams[0], self.keep, self.head), Stream(self._ends.streams[1], self.keep, self.head))
         self._feed_first(data)
         return -1, -1, -1
 

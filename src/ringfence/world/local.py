@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence import errors
@@ -170,16 +171,37 @@ def _inside(path: str, root: str) -> bool:
 
 def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
     """Make the box that config asks for. Raises TierUnavailableError, ConfigError or WorkspaceError; then nothing is left."""
+    notes = _refuse(config)
+    policy = resolve(config, home=os.path.expanduser("~"))
+    tier = "process" if config.isolation == "host" else config.tier
+    if tier == "auto" and config.minimum == "process":
+        try:
+            return (yield from _open_tier("namespaces", policy, notes))
+        except errors.TierUnavailableError as error:
+            notes += (f"The floor, tier 'process', confines nothing; it was used because {error.message}",)
+            tier = "process"
+    return (yield from _open_tier(tier, policy, notes))
+
+
+def _refuse(config: SandboxConfig) -> tuple[str, ...]:
+    """Raise for what this version cannot enforce; returns notes about what it cannot and best_effort excuses."""
     if config.tier not in BUILT_TIERS:
         raise errors.TierUnavailableError(
             f"tier {config.tier!r} is known but not built in this version.",
             hint=f"Built are {', '.join(BUILT_TIERS)}; nothing runs with less than what was asked for.",
         )
-    policy = resolve(config, home=os.path.expanduser("~"))
+    if not config.asks_for_more:
+        return ()
+    from ringfence.policy.unbuilt import refuse  # only where there may be something to refuse: a cold start does without
+
+    return refuse(config)
+
+
+def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
     making = boxes.Making()
     watch: Watch | None = None
     try:
-        if config.tier == "process":
+        if tier == "process":
             from ringfence.confine import process as floor  # what it imports is a tenth of a cold start without it
 
             prepared = floor.prepare(policy, making.begin)
@@ -199,6 +221,7 @@ def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
         if watch:
             watch.close()
         raise
+    prepared = replace(prepared, notes=(*notes, *policy.notes, *prepared.notes))
     return LocalWorld(policy, prepared, box, enforcement, watch)
 
 

@@ -1,0 +1,239 @@
+"""From a policy file to a config: strict in what is read, and every complaint has a line and a column."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ringfence.errors import ConfigError, PolicyError
+from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.policy.document import Document, Path, Value, key_of
+from ringfence.policy.keys import FIELDS
+from ringfence.policy.resolve import escaped
+from ringfence.policy.schema import VERSION, PolicyFile, properties
+from ringfence.policy.source import read_document
+
+UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+VERBS = ("read", "write", "exec", "connect", "env")
+ANYWHERE = "**/"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An act that the policy must decide as said. said is the text of the file, verb and object its parts; path its key."""
+
+    path: Path
+    said: str
+    verb: str
+    object: str
+    allowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy file that was read. said: the fields of the config that it names; what it does not name has its default."""
+
+    document: Document
+    config: SandboxConfig
+    said: frozenset[str]
+    examples: tuple[Example, ...]
+
+    def fault(self, key: str, what: str, hint: str | None = None) -> PolicyError:
+        """The error about one of its keys, with the line and the column."""
+        return self.document.fault(tuple(key.split(".")), what, hint)
+
+
+def load_policy(file: str | os.PathLike[str]) -> Policy:
+    """Read a policy file, YAML or TOML by its name. The same file gives the same config wherever the caller is.
+
+    Relative paths start at the folder of the file, `~` is the caller's home. Raises PolicyError, a ConfigError, with line and
+    column. Nothing is looked at but the file: paths that are missing are found when a box is made.
+    """
+    document = read_document(file)
+    said = _checked(document)
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(document.file)))
+    own = os.path.join(folder, os.path.basename(document.file))
+    _refuse_contradictions(document, said)
+    fields, limits = _fields(document, said, folder)
+    try:
+        config = SandboxConfig(**fields, limits=SandboxLimits(**limits), policy_files=(own,))
+    except ConfigError as error:
+        raise _placed(document, error) from None
+    named = frozenset(name for key, (name, _) in FIELDS.items() if _is_said(document.value, key))
+    return Policy(document, config, named | {"policy_files"}, tuple(_examples(document, said, folder)))
+
+
+def _checked(document: Document) -> PolicyFile:
+    """The document as the model has it; raises PolicyError at the place of what does not fit."""
+    value = document.value
+    if "version" not in value:
+        raise document.fault((), "the key version is missing.", f"Begin with the line `version: {VERSION}`.")
+    if value["version"] != VERSION or value["version"] is True:
+        said = f"version {value['version']!a} is not known: this ringfence reads version {VERSION}."
+        raise document.fault(("version",), said, "Write the file for that version.")
+    try:
+        return msgspec.convert(value, PolicyFile, strict=True)
+    except msgspec.ValidationError as error:
+        raise _explained(document, str(error)) from None
+
+
+def _explained(document: Document, said: str) -> PolicyError:
+    """msgspec says what and where in one sentence, as a JSON path; here it is one with a line, and what would be right."""
+    what, _, where = said.partition(" - at ")
+    path = _path_of(where, document.value)
+    key, allowed = key_of(path), properties().get(key_of(tuple(part for part in path if isinstance(part, str))))
+    if unknown := UNKNOWN.fullmatch(what):
+        name = unknown["name"]
+        known = [each.removeprefix(f"{key}.").split(".")[0] for each in properties() if each.startswith(f"{key}." if key else "")]
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(dict.fromkeys(known))}."
+        return document.fault((*path, name), f"{key_of((*path, name))!a} is not a key of a policy.", hint)
+    if allowed and allowed.values and what.startswith("Invalid enum value"):
+        return document.fault(path, f"{key} is {_at(document.value, path)!a}.", f"It takes {', '.join(allowed.values)}.")
+    what = what.replace("`", "").removeprefix("Expected ").replace(", got ", "; it is ")
+    return document.fault(path, f"{key or 'the file'} must be {what}.", _remedy(_at(document.value, path), what))
+
+
+def _remedy(value: Value, wanted: str) -> str | None:
+    if wanted.startswith("str;") and value is not None and not isinstance(value, (list, dict)):
+        return "Put it in quotes if text is meant."
+    if value is None:
+        return "Remove the key for its default, or give it a value."
+    return None
+
+
+def _path_of(where: str, value: Value) -> Path:
+    """The path in a sentence of msgspec: `$.a.b[0]`, `$.a[...]` for some entry of a map, `key` in `$.a` for a key of one."""
+    path: list[str | int] = []
+    for step in STEP.finditer(where.rpartition("`$")[2].rstrip("`")):
+        if step["any"]:
+            here = _at(value, tuple(path))
+            # The only maps with free keys hold text.
+            path += [name for name, entry in here.items() if not isinstance(entry, str)][:1] if isinstance(here, dict) else []
+        else:
+            path.append(int(step["index"]) if step["index"] else step["name"])
+    return tuple(path)
+
+
+def _at(value: Value, path: Path) -> Value:
+    for part in path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
+def _is_said(value: Value, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def _refuse_contradictions(document: Document, said: PolicyFile) -> None:
+    """What two keys say that cannot both hold."""
+    workspace = said.filesystem.workspace
+    if workspace.mode == "read-write" and said.mode == "read-only":
+        raise document.fault(
+            ("filesystem", "workspace", "mode"), "filesystem.workspace.mode is read-write, but mode is read-only.", "Change one."
+        )
+    if workspace.mode == "read-only" and said.mode == "danger-full-access":
+        what = "filesystem.workspace.mode is read-only, but mode is danger-full-access."
+        raise document.fault(("filesystem", "workspace", "mode"), what, "Change one.")
+    if workspace.path is None and (workspace.mode is not None or workspace.at is not None):
+        what = "filesystem.workspace has no path, so there is no folder that this is about."
+        raise document.fault(("filesystem", "workspace", "mode" if workspace.mode else "at"), what, "Give it a path.")
+    for level in ("cpu", "memory_gib"):
+        bounds = getattr(said.resources, level)
+        if bounds.guaranteed is not None and bounds.limit is not None and bounds.guaranteed > bounds.limit:
+            what = f"resources.{level}.guaranteed is more than resources.{level}.limit."
+            raise document.fault(("resources", level, "guaranteed"), what, "Change one.")
+    for name in said.environment.pass_:
+        if name in said.environment.set:
+            what = f"environment.set has {name!a}, which environment.pass takes from the caller."
+            raise document.fault(("environment", "set", name), what, "Remove one of the two.")
+
+
+def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of SandboxConfig and of SandboxLimits that the file means."""
+    whole: dict[str, Any] = {}
+    for key, (name, unit) in FIELDS.items():
+        value: Any = said
+        for part in key.split("."):
+            value = getattr(value, {"pass": "pass_"}.get(part, part))
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = value * unit if name.endswith("_seconds") or name.startswith("limits.cpu_") else int(value * unit)
+        whole[name] = tuple(value) if isinstance(value, list) else value
+    whole["mode"] = "read-only" if said.filesystem.workspace.mode == "read-only" else said.mode
+    whole["workspace"] = _workspace(document, said, folder)
+    whole["allow_network"] = said.network.default == "allow"
+    whole["python"] = None if said.python.interpreter == "auto" else located(said.python.interpreter, folder)
+    whole["syscalls"] = tuple(name for name in ("debug", "nested") if getattr(said.syscalls, name))
+    for name in ("read_only", "writable"):
+        whole[name] = tuple(located(path, folder) for path in whole[name])
+    for name in ("deny", "protect"):
+        whole[name] = tuple(
+            pattern if pattern.startswith(ANYWHERE) else located(pattern, folder, escaped) for pattern in whole[name]
+        )
+    head, tail = (
+        int(size * FIELDS["resources.output_mib"][1]) for size in (said.resources.output_mib.head, said.resources.output_mib.tail)
+    )
+    whole["limits.output_bytes"], whole["limits.output_head_bytes"] = head + tail, head
+    limits = {name.removeprefix("limits."): value for name, value in whole.items() if name.startswith("limits.")}
+    return {name: value for name, value in whole.items() if not name.startswith("limits.")}, limits
+
+
+def _workspace(document: Document, said: PolicyFile, folder: str) -> str | None:
+    workspace = said.filesystem.workspace
+    if workspace.path is None:
+        return None
+    path = located(workspace.path, folder)
+    if workspace.at is not None and located(workspace.at, folder) != path:
+        what = f"filesystem.workspace.at is {workspace.at!a}, but a box has its workspace at its own path, {path!a}."
+        raise document.fault(("filesystem", "workspace", "at"), what, "Write null: another path waits for container tiers.")
+    return path
+
+
+def located(path: str, folder: str, quote: Callable[[str], str] = str) -> str:
+    """A path of a file as an absolute one: `~` is the home, a relative one starts at folder. Links are not followed here.
+
+    quote is what is done to home and folder, which are plain paths, where path is a pattern.
+    """
+    if path == "~" or path.startswith("~/"):
+        path = quote(os.path.expanduser("~")) + path[1:]
+    return os.path.normpath(os.path.join(quote(folder), path))
+
+
+def _placed(document: Document, error: ConfigError) -> PolicyError:
+    """An error of the config at the key that it begins with, where it names one."""
+    message = error.message
+    for key, (name, _) in FIELDS.items():
+        if message.startswith(name):
+            return document.fault(tuple(key.split(".")), message, error.next_step)
+    return document.fault((), message, error.next_step)
+
+
+def _examples(document: Document, said: PolicyFile, folder: str) -> Iterator[Example]:
+    for kind in ("allowed", "refused"):
+        for at, text in enumerate(getattr(said.examples, kind)):
+            path: Path = ("examples", kind, at)
+            verb, _, rest = text.partition(" ")
+            rest = rest.strip()
+            if verb not in VERBS or not rest:
+                raise document.fault(path, f"{text!a} is not an act.", f"Begin it with one of {', '.join(VERBS)}, then what.")
+            if verb in ("read", "write"):
+                rest = located(rest, folder)
+            if verb == "connect" and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:]+):[0-9]{1,5}", rest):
+                raise document.fault(path, f"{rest!a} is not HOST:PORT.", "Write a name or an address, a colon and a port.")
+            yield Example(path, text, verb, rest, kind == "allowed")

@@ -1,0 +1,283 @@
+"""What a policy file may say: one model, from which the checks, the JSON Schema and the page for readers are made.
+
+A key that is not here is an error. What a key means is said here once, beside its type. Bounds keep every number within what
+the kernel and a clock can count.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from ringfence.policy.config import GIB
+
+VERSION = 1
+
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^(?!(.*/)?\.\.(/|$))")]
+Variable = Annotated[str, Meta(pattern=r"^[^=]+$", max_length=256)]
+Module = Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$", max_length=256)]
+Endpoint = Annotated[str, Meta(pattern=r"^((\*\.)?[\w-]+(\.[\w-]+)*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$", max_length=300)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+Minutes = Annotated[float, Meta(gt=0, le=1e7)]
+Gib = Annotated[float, Meta(ge=1 / GIB, le=1 << 20)]
+Mib = Annotated[float, Meta(ge=1 / (1 << 20), le=1 << 30)]
+Cores = Annotated[float, Meta(gt=0, le=1 << 16)]
+Count = Annotated[int, Meta(ge=1, le=1 << 40)]
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A map of the file. A key that is not named is an error; one that is left out has its default."""
+
+
+def about(description: str) -> Meta:
+    return Meta(description=description)
+
+
+class Workspace(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The folder that is worked on."""
+
+    path: Annotated[Text | None, about("The folder that is worked on; null makes an empty one that ends with the box.")] = None
+    mode: Annotated[
+        Literal["read-only", "read-write"] | None,
+        about("Whether the box may change it; null follows `mode`. It may say less than `mode`, never more."),
+    ] = None
+    at: Annotated[
+        Text | None, about("Its path inside the box. A box has its workspace at its own path, so this is null or the same path.")
+    ] = None
+
+
+class Filesystem(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which files of the host a box has, and which of them it may change."""
+
+    workspace: Annotated[Workspace, about("The folder that is worked on.")] = field(default_factory=Workspace)
+    read_only: Annotated[list[Text], about("Further folders and files that can be read, at their own paths. Each must exist.")] = []
+    writable: Annotated[
+        list[Text], about("Further folders and files that can be changed, at their own paths. Each must exist.")
+    ] = []
+    deny: Annotated[
+        list[Pattern],
+        about(
+            "What must not be read, beside the built-in list of secrets, which is always on: a path, a name or a pattern. "
+            "One that begins with `**/` holds at any depth below the workspace. It wins over everything that allows."
+        ),
+    ] = []
+    protect: Annotated[
+        list[Pattern],
+        about(
+            "What may be read and not changed, beside the built-in list of settings that something outside would run. The "
+            "policy file itself is always in it."
+        ),
+    ] = []
+
+
+class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a box may reach."""
+
+    default: Annotated[
+        Literal["deny", "allow"], about("What is not named: refused, or the host's own network, which only tier process has.")
+    ] = "deny"
+    egress_proxy: Annotated[bool, about("Whether what is allowed is also announced as a proxy.")] = True
+    allow: Annotated[
+        list[Endpoint], about("Names that may be reached, each as `HOST:PORT`; `*.` stands for one or more labels.")
+    ] = []
+    on_unknown_domain: Annotated[Literal["deny", "ask"], about("What happens at a name that is not in allow.")] = "deny"
+    publish: Annotated[list[Port], about("Ports of servers in the box that the host can reach.")] = []
+
+
+class Credentials(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How credentials are used without being in the box."""
+
+    in_sandbox: Annotated[Literal["none"], about("Credentials are never in a box.")] = "none"
+    git: Annotated[Literal["none", "proxy"], about("Whether git is given credentials outside, for the hosts that are allowed.")] = (
+        "none"
+    )
+    tools: Annotated[Literal["none", "vault_proxy"], about("Whether tools are given credentials outside, from a vault.")] = "none"
+
+
+class Environment(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The variables of a box. Nothing of the caller's environment is passed but what is named."""
+
+    pass_: Annotated[
+        list[Variable],
+        about("Variables of the caller that the box has too, as they are when it is made. One that is not set is a note."),
+    ] = field(default_factory=list, name="pass")
+    set: Annotated[dict[Variable, str], about("Variables and their values; a value is text, so numbers are put in quotes.")] = {}
+
+
+class Python(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The interpreter of programs."""
+
+    interpreter: Annotated[
+        Text, about("Its path, or `auto`: the workspace's own virtual environment, else the interpreter that ringfence runs in.")
+    ] = "auto"
+    preload: Annotated[list[Module], about("Modules that every program finds already imported.")] = []
+
+
+class Syscalls(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parts of the system call filter that are opened by name."""
+
+    debug: Annotated[bool, about("Whether programs of the box may trace each other, as debuggers do.")] = False
+    nested: Annotated[bool, about("Whether programs may make namespaces and mounts of their own, as other sandboxes do.")] = False
+
+
+class Cpu(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processors, in cores."""
+
+    guaranteed: Annotated[Cores | None, about("Cores that the box has even where others want them.")] = None
+    limit: Annotated[Cores | None, about("Cores that the box may keep busy at once.")] = None
+
+
+class Memory(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Memory, in GiB (2**30 bytes)."""
+
+    guaranteed: Annotated[Gib | None, about("GiB that the box has even where others want them.")] = None
+    limit: Annotated[Gib | None, about("GiB that all of the box may use together.")] = None
+
+
+class Output(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of each stream of a run, in MiB (2**20 bytes); more is left out and counted."""
+
+    head: Annotated[Mib, about("MiB kept of the beginning.")] = 1
+    tail: Annotated[Mib, about("MiB kept of the end.")] = 1
+
+
+class Resources(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a box may spend. null is no limit."""
+
+    cpu: Annotated[Cpu, about("Processors.")] = field(default_factory=Cpu)
+    memory_gib: Annotated[Memory, about("Memory.")] = field(default_factory=Memory)
+    cpu_seconds: Annotated[Seconds | None, about("CPU seconds of each process.")] = 60
+    run_seconds: Annotated[Seconds | None, about("Seconds that one call may take; its whole process tree is then ended.")] = 120
+    wall_clock_min: Annotated[Minutes | None, about("Minutes that a box may live.")] = None
+    idle_min: Annotated[Minutes | None, about("Minutes after which a box that nobody uses is ended.")] = None
+    disk_gib: Annotated[Gib | None, about("GiB that the box may add to the disk.")] = None
+    inodes: Annotated[Count | None, about("Files that the box may add to the disk.")] = None
+    max_processes: Annotated[Count | None, about("Processes and threads of the whole box.")] = None
+    open_files: Annotated[Annotated[int, Meta(ge=16, le=1 << 30)] | None, about("Descriptors of each process.")] = 512
+    file_size_mib: Annotated[Mib | None, about("MiB of the largest file that a process may write.")] = None
+    output_mib: Annotated[Output, about("What is kept of each stream of a run.")] = field(default_factory=Output)
+
+
+class OnViolation(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens when something is refused."""
+
+    report_as: Annotated[Literal["sandbox_denial"], about("A refusal is a denial on the result, beside the outcome.")] = (
+        "sandbox_denial"
+    )
+    escalation: Annotated[Literal["none", "one_time_approval"], about("Whether someone is asked to allow it once.")] = "none"
+
+
+class Examples(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Acts that the policy must decide as said: `read PATH`, `write PATH`, `exec COMMAND`, `connect HOST:PORT`, `env NAME`."""
+
+    allowed: Annotated[list[Text], about("Acts that must be allowed; `ringfence check` fails where one is not.")] = []
+    refused: Annotated[list[Text], about("Acts that must be refused; `ringfence check` fails where one is not.")] = []
+
+
+class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a box may do. Everything not named is closed. Relative paths start at the folder of the file, `~` is the home."""
+
+    version: Annotated[Literal[1], about("The version of this schema. It must be there.")]
+    isolation: Annotated[
+        Literal["host", "os", "container", "microvm", "remote"] | None,
+        about("The level of isolation; a tier outside it is a contradiction. null leaves it to `tier` and `minimum`."),
+    ] = None
+    tier: Annotated[
+        Literal[
+            "auto", "process", "namespaces", "bubblewrap", "landlock", "seatbelt", "jobobject", "docker", "gvisor", "microvm", "ssh"
+        ],
+        about("The mechanism by name, which nothing else stands in for, or `auto`: the strongest that this host delivers."),
+    ] = "auto"
+    minimum: Annotated[
+        Literal["process", "os"] | None,
+        about("How far `auto` may go down: never below the operating system's boundary (null, os), or to the floor, with a note."),
+    ] = None
+    mode: Annotated[
+        Literal["read-only", "workspace-write", "danger-full-access"],
+        about("Whether the workspace may be changed; danger-full-access is the host's files as the caller sees them."),
+    ] = "workspace-write"
+    image: Annotated[Text | None, about("The image of a container.")] = None
+    fresh_per_task: Annotated[bool, about("Whether each task has a box of its own; a task is the life of one box.")] = True
+    snapshot_on_exit: Annotated[bool, about("Whether the files are captured when the box ends.")] = False
+    best_effort: Annotated[
+        list[Text],
+        about(
+            "Keys of this file that may be enforced partly or not at all, such as resources.disk_gib; `enforcement` says how far."
+        ),
+    ] = []
+    on_planted: Annotated[
+        Literal["report", "remove", "refuse"], about("What is done with a nested repository that is found after a run.")
+    ] = "report"
+    filesystem: Annotated[Filesystem, about("Files.")] = field(default_factory=Filesystem)
+    network: Annotated[Network, about("Networks.")] = field(default_factory=Network)
+    credentials: Annotated[Credentials, about("Credentials.")] = field(default_factory=Credentials)
+    environment: Annotated[Environment, about("Variables.")] = field(default_factory=Environment)
+    python: Annotated[Python, about("Python programs.")] = field(default_factory=Python)
+    syscalls: Annotated[Syscalls, about("System calls.")] = field(default_factory=Syscalls)
+    devices: Annotated[list[Text], about("Device files of the host that the box has, such as /dev/kvm.")] = []
+    resources: Annotated[Resources, about("Limits.")] = field(default_factory=Resources)
+    permissions: Annotated[list[Text], about("Rules for single commands.")] = []
+    on_violation: Annotated[OnViolation, about("Refusals.")] = field(default_factory=OnViolation)
+    examples: Annotated[Examples, about("Acts that are tried by `ringfence check`.")] = field(default_factory=Examples)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a policy file."""
+    made = msgspec.json.schema(PolicyFile)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A policy file of ringfence", **made}
+
+
+class Property(Struct, frozen=True):
+    """One key of a policy file, for readers: its type in words, the words it takes, its default, and what it means."""
+
+    kind: str
+    values: tuple[str, ...]
+    default: object
+    description: str
+    required: bool
+
+
+@cache
+def properties() -> dict[str, Property]:
+    """Every key of a policy file by its path, in the order of the file, maps before what is in them."""
+    schema = json_schema()
+    found: dict[str, Property] = {}
+    _collect(schema, schema["$defs"]["PolicyFile"], "", found)
+    return found
+
+
+def _collect(schema: dict[str, Any], part: dict[str, Any], above: str, found: dict[str, Property]) -> None:
+    for name, said in part["properties"].items():
+        key = above + name
+        description = said.get("description", "")
+        branches = said.get("anyOf", said.get("allOf", [said]))
+        inner = next((branch for branch in branches if "$ref" in branch), None)
+        values = tuple(json.dumps(value).strip('"') for branch in branches for value in branch.get("enum", ()))
+        kinds = [_in_words(branch) for branch in branches if "$ref" not in branch and "enum" not in branch]
+        kind = "map" if inner else " or ".join([*values, *kinds])
+        found[key] = Property(kind, values, said.get("default"), description, name in part["required"])
+        if inner:
+            _collect(schema, schema["$defs"][inner["$ref"].rpartition("/")[2]], key + ".", found)
+
+
+def _in_words(said: dict[str, Any]) -> str:
+    match said.get("type"):
+        case "array":
+            return f"list of {_in_words(said['items'])}"
+        case "object":
+            return "map of text to text"
+        case "string":
+            return "text"
+        case "number":
+            return "number"
+        case "integer":
+            return "whole number"
+        case "boolean":
+            return "true or false"
+    return "null"

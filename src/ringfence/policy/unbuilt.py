@@ -1,0 +1,69 @@
+"""What a config asks for that this version has no mechanism for: all of it at once, each by its key and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ringfence.errors import UnenforceableError
+from ringfence.policy.config import UNBUILT, SandboxConfig
+from ringfence.policy.keys import FIELDS, KEY_OF
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A field that cannot be enforced: its name in a config, its key in a policy file; excused where best_effort names it."""
+
+    field: str
+    key: str
+    value: object
+    waits_for: str
+    excused: bool
+
+    def __str__(self) -> str:
+        name = self.key if self.key == self.field else f"{self.key} ({self.field})"
+        return f"{name} cannot be enforced by this version: it waits for {self.waits_for}."
+
+
+def refusals(config: SandboxConfig) -> tuple[Refusal, ...]:
+    """Every field that asks for something and has no mechanism, in the order of a policy file; those that are excused too."""
+    order = list(FIELDS)
+    return tuple(sorted(_all(config), key=lambda refusal: order.index(refusal.key)))
+
+
+def _all(config: SandboxConfig) -> Iterator[Refusal]:
+    for name, (nothing, waits_for) in UNBUILT.items():
+        value = value_of(config, name)
+        if name == "limits.memory_bytes" and config.policy_files:
+            nothing = (None,)  # the default of a file is no limit, so a number is one that was written
+        if value in nothing or (not nothing and not value):
+            continue
+        key = KEY_OF[name]
+        yield Refusal(name, key, value, waits_for, _is_excused(key, config.best_effort))
+    if config.isolation in ("container", "microvm", "remote"):
+        yield Refusal("isolation", "isolation", config.isolation, f"{config.isolation} tiers", False)
+
+
+def _is_excused(key: str, best_effort: Sequence[str]) -> bool:
+    return any(key == path or key.startswith(f"{path}.") for path in best_effort)
+
+
+def value_of(config: SandboxConfig, name: str) -> object:
+    """The value of a field by its name, `limits.x` being one of its limits."""
+    outer, _, inner = name.partition(".")
+    return getattr(config.limits, inner) if inner else getattr(config, outer)
+
+
+def refuse(config: SandboxConfig) -> tuple[str, ...]:
+    """Raise UnenforceableError that names every field which cannot be enforced; returns a note for each that is excused."""
+    found = refusals(config)
+    refused = [refusal for refusal in found if not refusal.excused]
+    if refused:
+        keys = ", ".join(refusal.key for refusal in refused)
+        hint = "Remove it" if len(refused) == 1 else f"Remove them ({keys})"
+        raise UnenforceableError(
+            " ".join(str(refusal) for refusal in refused),
+            hint=f"{hint}, or name it in best_effort to go on without.",
+            refusals=tuple(refused),
+        )
+    return tuple(f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found)
