@@ -9,18 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.connection import Connection
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.process.streams import Process
     from ringfence.sandbox import Sandbox, run
     from ringfence.world.files import FileInfo
+    from ringfence.world.processes import ProcessInfo
 
 _PLACES = {
     "Sandbox": "ringfence.sandbox",
     "run": "ringfence.sandbox",
+    "Connection": "ringfence.connection",
     "Files": "ringfence.files",
     "FileInfo": "ringfence.world.files",
+    "ProcessInfo": "ringfence.world.processes",
     "Process": "ringfence.process.streams",
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
@@ -33,6 +37,7 @@ _PLACES = {
 __all__ = [
     "Cancelled",
     "CapHit",
+    "Connection",
     "Denial",
     "Enforcement",
     "Exited",
@@ -41,6 +46,7 @@ __all__ = [
     "NotStarted",
     "Outcome",
     "Process",
+    "ProcessInfo",
     "Result",
     "Sandbox",
     "SandboxConfig",

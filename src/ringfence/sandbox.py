@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from anyio import CancelScope
 from anyio.lowlevel import RunVar
@@ -18,6 +19,10 @@ from ringfence.process.asynchronous import awaiting
 from ringfence.process.command import as_bytes
 from ringfence.process.streams import Process
 from ringfence.world.local import LocalWorld, Opened, open_world
+
+if TYPE_CHECKING:
+    from ringfence.connection import Connection
+    from ringfence.world.processes import ProcessInfo
 
 _loop: RunVar[object] = RunVar("ringfence")
 
@@ -143,6 +148,23 @@ class Sandbox(Opened):
     async def list_files(self) -> list[str]:
         """Every file and link below the workspace, relative to it, sorted; links are named and never followed."""
         return await awaiting(self._open().files.walk())
+
+    async def connect(self, port: int, host: str = "127.0.0.1", wait: float = 0) -> Connection:
+        """Connect to a TCP server inside the box: one that a command started, in this call or an earlier one.
+
+        host: a loopback address of the box, or 'localhost'. wait: seconds to go on trying while nothing listens. Raises
+        ConnectRefusedError where nothing listens, ConnectError for other failures, ArgumentError.
+        """
+        from ringfence.connection import Connection  # a command alone needs none of it
+        from ringfence.world.connection import open_connection
+
+        return Connection(await awaiting(open_connection(self._open(), port, host, wait)))
+
+    async def ps(self) -> list[ProcessInfo]:
+        """Every process in the box, sorted by pid; those of ringfence are left out."""
+        from ringfence.world.processes import processes  # as above
+
+        return await awaiting(processes(self._open().files))
 
 
 async def run(

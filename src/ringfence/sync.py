@@ -23,7 +23,9 @@ from ringfence.process.wait import blocking
 from ringfence.world.local import LocalWorld, Opened, open_world
 
 if TYPE_CHECKING:
+    from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
+    from ringfence.world.processes import ProcessInfo
 
 __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 
@@ -107,6 +109,19 @@ class Sandbox(Opened):
     def list_files(self) -> list[str]:
         """Every file and link below the workspace; see ringfence.Sandbox.list_files."""
         return blocking(self._open().files.walk())
+
+    def connect(self, port: int, host: str = "127.0.0.1", wait: float = 0) -> Connection:
+        """Connect to a TCP server inside the box; see ringfence.Sandbox.connect."""
+        from ringfence.sync_connection import Connection  # a command alone needs none of it
+        from ringfence.world.connection import open_connection
+
+        return Connection(blocking(open_connection(self._open(), port, host, wait)))
+
+    def ps(self) -> list[ProcessInfo]:
+        """Every process in the box; see ringfence.Sandbox.ps."""
+        from ringfence.world.processes import processes  # as above
+
+        return blocking(processes(self._open().files))
 
 
 class Process(Handle):

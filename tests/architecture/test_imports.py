@@ -16,11 +16,11 @@ PUBLIC = LEAVES | {"sandbox", "sync", "policy", ""}
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
 # decides. A room that is not here is unknown, and fails.
 MAY_IMPORT: dict[str, set[str]] = {
-    "": PUBLIC | {"process.streams", "files", "world.files"},
+    "": PUBLIC | {"process.streams", "files", "connection", "world.files", "world.processes"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
-    "sandbox": BELOW_SANDBOX | {"files"},
-    "sync": BELOW_SANDBOX | {"sync_files"},
-    **dict.fromkeys(("files", "sync_files"), LEAVES | {"process", "world"}),
+    "sandbox": BELOW_SANDBOX | {"files", "connection"},
+    "sync": BELOW_SANDBOX | {"sync_files", "sync_connection"},
+    **dict.fromkeys(("files", "sync_files", "connection", "sync_connection"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),
     "policy": LEAVES | {"policy"},
     "permission": LEAVES | {"policy", "permission"},
@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "process": LEAVES | {"process", "policy", "confine.plan", "guest.wire", "guest.kernel"},
     "world": LEAVES | {"policy", "process", "world"},
     "world.local": LEAVES | {"policy", "process", "world", "confine"},
-    "world.files": LEAVES | {"policy", "process", "world", "guest.wire"},
+    **dict.fromkeys(("world.files", "world.processes"), LEAVES | {"policy", "process", "world", "guest.wire"}),
     "egress": LEAVES | {"policy", "egress"},
     "snapshot": LEAVES | {"policy", "world", "snapshot"},
     "trace": LEAVES | {"trace"},

@@ -177,6 +177,7 @@ def describe(guest: int, spared: set[int], leaders: set[int]) -> list[dict[str, 
 def _arguments(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb", 0) as file:
-            return file.read(MAX_ARGUMENTS).rstrip(b"\0").split(b"\0")
+            line = file.read(MAX_ARGUMENTS).removesuffix(b"\0")
+            return line.split(b"\0") if line else []  # a process that has ended has none
     except OSError:
         return []
