@@ -10,7 +10,7 @@ from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from ringfence.outcome import Result
+    from ringfence.outcome import Denial, Result
 
 
 class RingfenceError(Exception):
@@ -249,6 +249,21 @@ class CommandFailedError(CommandError, CalledProcessError):
         return f"{self.message} {self.next_step}"
 
 
+class PlantedError(RingfenceError):
+    """Something was planted for git outside to run, and the policy says `on_planted: refuse`. denials name it.
+
+    result is the whole result of the run that it was found after, or None where it was found when the box ended.
+    """
+
+    code = "planted"
+    hint = "Remove what is named, or look at its settings and hooks, before git is called there or above."
+
+    def __init__(self, denials: tuple[Denial, ...], result: Result | None = None) -> None:
+        self.denials, self.result = denials, result
+        named = "; ".join(f"{denial.target} ({denial.detail})" for denial in denials[:5])
+        super().__init__(f"{len(denials)} planted: {named}.", denials=denials)
+
+
 class CapExceededError(CommandError):
     """A cap ended the command."""
 
@@ -281,10 +296,12 @@ class CommandNotFoundError(CommandNotStartedError, FileNotFoundError):
     __str__ = RingfenceError.__str__
 
 
-def for_result(result: Result) -> CommandError:
+def for_result(result: Result) -> CommandError | PlantedError:
     """The error that raise_for_status raises for a result that is not ok."""
     from ringfence.outcome import CapHit, Exited, NotStarted, Reason, Signaled
 
+    if result.refused:
+        return PlantedError(result.refused, result)
     command = " ".join(result.argv)[:200]
     match result.outcome:
         case CapHit(kind=kind, limit=limit):

@@ -84,6 +84,10 @@ class Denial:
     detail: str = ""
 
 
+REFUSED = "on_planted: refuse"
+"""The rule of a denial that makes its result a failure."""
+
+
 class Level(StrEnum):
     """How far one dimension is enforced."""
 
@@ -243,12 +247,18 @@ class Result:
         return self.usage.wall_seconds * 1000
 
     @property
+    def refused(self) -> tuple[Denial, ...]:
+        """What was planted, where the policy says `on_planted: refuse`: then no result with it is ok."""
+        return tuple(denial for denial in self.denials if denial.rule == REFUSED)
+
+    @property
     def ok(self) -> bool:
-        """Whether the command ran and returned 0."""
-        return self.outcome == Exited(0)
+        """Whether the command ran and returned 0, and planted nothing that the policy refuses."""
+        return self.outcome == Exited(0) and not self.refused
 
     def raise_for_status(self) -> Result:
-        """This result if it is ok; else CommandFailedError, CapExceededError, CommandNotFoundError or CommandNotStartedError."""
+        """This result if it is ok; else PlantedError, CommandFailedError, CapExceededError, CommandNotFoundError or
+        CommandNotStartedError."""
         if self.ok:
             return self
         raise errors.for_result(self)

@@ -58,10 +58,19 @@ class Sandbox(Opened):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.cleanup()
+        await self._close()
+        if error is None:
+            self._refuse()
 
     async def cleanup(self) -> None:
-        """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
+        """End everything in the box and remove what it had, as leaving the block does. Safe to call again.
+
+        Raises PlantedError where the policy refuses what was planted and no result has told of it; the box is gone then too.
+        """
+        await self._close()
+        self._refuse()
+
+    async def _close(self) -> None:
         if self._world is not None:
             with CancelScope(shield=True):
                 await awaiting(self._world.close())

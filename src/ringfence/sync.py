@@ -39,10 +39,16 @@ class Sandbox(Opened):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.cleanup()
+        self._close()
+        if error is None:
+            self._refuse()
 
     def cleanup(self) -> None:
-        """End everything in the box and remove what it had, as leaving the block does. Safe to call again."""
+        """End everything in the box and remove what it had, as leaving the block does; see ringfence.Sandbox.cleanup."""
+        self._close()
+        self._refuse()
+
+    def _close(self) -> None:
         if self._world is not None:
             blocking(self._world.close())
 

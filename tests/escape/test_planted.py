@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.errors import PlantedError
 from ringfence.outcome import Denial, Result
 from ringfence.sync import Sandbox, SandboxConfig
 
@@ -73,3 +74,122 @@ def test_a_nested_repository_and_its_gitlink_are_named_on_the_result_and_a_plain
         assert planted(shell(box, "true")) == []  # told once
         assert box.planted() == result.denials
     assert box.planted() == result.denials
+
+
+BARE = "git init -q --bare store.git && git -C store.git config core.fsmonitor 'touch \"$PWNED\"; false'"
+
+
+@pytest.mark.parametrize(
+    ("script", "target"),
+    [
+        ("git init -q .", ".git"),
+        ("mkdir a && git init -q a/b", "a/b/.git"),
+        ("mkdir deep && cd deep && for i in 1 2 3 4 5; do mkdir d; cd d; done; git init -q .", "deep/d/d/d/d/d/.git"),
+        (BARE, "store.git"),
+        ("mkdir w && cp /dev/null w/HEAD && mkdir w/objects w/refs", "w"),
+        ("mkdir w && printf 'ref: refs/heads/x' > w/HEAD && printf ../x > w/commondir", "w"),
+        ("mkdir s && ln -s ../elsewhere s/.git", "s/.git"),
+        ("mkdir f && echo 'gitdir: ../elsewhere' > f/.git", "f/.git"),
+        ("git init -q x && mv x y", "y/.git"),
+        ("mkdir half half/.git", "half/.git"),
+    ],
+)
+def test_every_kind_of_repository_is_found_wherever_it_is_put(workspace: Path, script: str, target: str) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert planted(shell(box, "mkdir -p src && echo x > src/HEAD")) == []
+        assert planted(shell(box, script)) == [f"{workspace}/{target}"]
+
+
+def test_what_is_made_bit_by_bit_over_several_runs_is_found_when_it_is_one(workspace: Path) -> None:
+    (workspace / "there").mkdir()
+    (workspace / "started" / ".git").mkdir(parents=True)
+    with Sandbox(SandboxConfig(workspace=workspace, tier="process")) as box:
+        for name in ("there", "started/.git"):
+            assert planted(shell(box, f"cd {name} && mkdir objects")) == []
+            assert planted(shell(box, f"cd {name} && echo 'ref: refs/heads/x' > HEAD")) == []
+            assert planted(shell(box, f"cd {name} && mkdir refs")) == [f"{workspace}/{name}"]
+
+
+def test_what_was_there_before_is_nobodys_plant_and_what_is_gone_after_the_run_is_no_plant(project: Path) -> None:
+    (project / "old").mkdir()
+    git(project / "old", "init", "-q", ".")
+    git(project, "init", "-q", "--bare", "bare.git")
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        assert planted(shell(box, "git init -q gone && rm -rf gone; git status --short; git gc -q; git commit -qm x --allow-empty "
+                                  "--author 'x <x@example.com>' || true")) == []  # fmt: skip
+        assert box.planted() == ()
+        assert planted(shell(box, "git init -q new")) == [f"{project}/new/.git"]
+
+
+def test_a_box_over_the_same_workspace_reports_only_what_is_new_since_its_own_beginning(workspace: Path) -> None:
+    config = SandboxConfig(workspace=workspace)
+    with Sandbox(config) as first:
+        shell(first, "git init -q one")
+        with Sandbox(config) as second:
+            assert planted(shell(second, "git init -q two")) == [f"{workspace}/two/.git"]
+        assert planted(shell(first, "true")) == [f"{workspace}/two/.git"]
+    with Sandbox(config) as third:
+        assert planted(shell(third, "true")) == []
+        assert third.planted() == ()
+
+
+def test_more_new_names_than_the_kernel_remembers_hide_nothing(workspace: Path) -> None:
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    flood = f"import os\nfor n in range({most} + 10): open(f'd/{{n}}', 'w').close(); os.unlink(f'd/{{n}}')\n"
+    (workspace / "d").mkdir()
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert planted(shell(box, f'python3 -c "{flood}" && git init -q a/b/c')) == [f"{workspace}/a/b/c/.git"]
+
+
+def test_remove_takes_the_repository_away_and_leaves_the_files_beside_it(project: Path, tmp_path: Path, tier: str) -> None:
+    with Sandbox(SandboxConfig(workspace=project, tier=tier, on_planted="remove")) as box:
+        result = shell(box, GITLINK + f"; cd {project}; " + BARE + "; touch store.git/mine")
+        assert set(planted(result)) == {f"{project}/store.git", f"{project}/vendor/lib", f"{project}/vendor/lib/.git"}
+        assert not (project / "vendor/lib/.git").exists()
+        assert (project / "vendor/lib/f").read_text() == "x\n"
+        assert os.listdir(project / "store.git") == ["mine"]
+        assert result.denials[1].detail.endswith("removed")
+        assert not runs_code(project, tmp_path / "pwned")
+        again = shell(box, "git init -q vendor/lib")  # the inode may have the number of the one before
+        assert planted(again) == [f"{project}/vendor/lib/.git"]
+        assert not (project / "vendor/lib/.git").exists()
+
+
+def test_nothing_is_removed_under_a_run_that_still_goes_on(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace, on_planted="remove")) as box:
+        with box.spawn(["/bin/sh", "-c", "git init -q mine && echo up && read word && test -d mine/.git"]) as process:
+            assert process.stdout.read(3) == b"up\n"
+            result = shell(box, "true")
+            assert planted(result) == [f"{workspace}/mine/.git"]
+            assert result.denials[0].detail.endswith("to be removed when nothing runs in the box")
+            process.stdin.write(b"on\n")
+            assert process.wait().exit_code == 0
+        assert not (workspace / "mine" / ".git").exists()
+
+
+def test_refuse_makes_the_result_a_failure_with_the_repository_in_the_error(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace, on_planted="refuse")) as box:
+        assert shell(box, "true").ok
+        result = shell(box, "git init -q vendor")
+        assert result.exit_code == 0
+        assert not result.ok
+        with pytest.raises(PlantedError, match=r"vendor/\.git") as caught:
+            result.raise_for_status()
+        assert caught.value.result is result
+        assert caught.value.denials == result.denials
+
+
+def test_refuse_ends_the_block_with_an_error_for_what_no_result_has_told(workspace: Path) -> None:
+    config = SandboxConfig(workspace=workspace, on_planted="refuse")
+
+    def plant(path: str, error: Exception | None = None) -> None:
+        with Sandbox(config) as box:
+            box.write_file(path, "gitdir: ../elsewhere")
+            if error:
+                raise error
+
+    with pytest.raises(PlantedError, match=r"late/\.git") as caught:
+        plant("late/.git")
+    assert caught.value.result is None
+    with pytest.raises(KeyError):  # what the block itself raised is not hidden by it
+        plant("later/.git", KeyError())

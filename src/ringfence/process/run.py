@@ -143,6 +143,11 @@ class Run:
         """Whether its end is known, or the guest is gone."""
         return self.ended is not None or self.gone
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it was started, and neither its end is known nor was it given up."""
+        return self._ends is not None and not self.over
+
     def step(self) -> None:
         """Do what can be done without waiting."""
         assert self._ends is not None

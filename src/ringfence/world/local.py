@@ -33,6 +33,8 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        self._runs: list[Run] = []
+        self.untold: tuple[Denial, ...] = ()  # what the last look found, after the last result
 
     @property
     def workdir(self) -> str:
@@ -77,6 +79,8 @@ class LocalWorld:
         if command.environment:
             request["env"] = dict(command.environment)
         pipes = run.start(request, command.data, drained=drained)
+        if self.watch:
+            self._runs = [run, *(each for each in self._runs if each.under_way)]
         if ends is not None:
             ends.extend(pipes)
         return run
@@ -84,7 +88,7 @@ class LocalWorld:
     def result(self, run: Run, command: Command) -> Result:
         outcome = run.outcome()
         output, error_output = run.output()
-        denials, notes = self.watch.after_run() if self.watch else ((), ())
+        denials, notes = self.watch.after_run(idle=self._idle()) if self.watch else ((), ())
         return Result(
             command.shown, outcome, output, error_output, run.usage(), self.enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
@@ -93,7 +97,12 @@ class LocalWorld:
     def planted(self) -> tuple[Denial, ...]:
         if self.watch is None:
             return ()
-        return tuple(self.watch.planted.reported) if self.closed else self.watch.look()
+        return tuple(self.watch.planted.reported) if self.closed else self.watch.look(idle=self._idle())
+
+    def _idle(self) -> bool:
+        """Whether no run of the box is under way. What a run left behind is not one."""
+        self._runs = [run for run in self._runs if run.under_way]
+        return not self._runs
 
     def must_be_open(self) -> None:
         if self.closed:
@@ -161,8 +170,7 @@ class LocalWorld:
             yield from self.box.close()
         finally:
             self.prepared.release()
-            if self.watch:
-                self.watch.end()
+            self.untold = self.watch.end() if self.watch else ()
 
 
 def _inside(path: str, root: str) -> bool:
@@ -213,7 +221,7 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
-        watch = _watch_for(policy)
+        watch = _watch_for(policy, prepared)
         box = yield from making.complete(host.why_no_namespaces)
     except BaseException:
         making.abandon()
@@ -225,12 +233,12 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
     return LocalWorld(policy, prepared, box, enforcement, watch)
 
 
-def _watch_for(policy: ResolvedPolicy) -> Watch | None:
+def _watch_for(policy: ResolvedPolicy, prepared: Prepared) -> Watch | None:
     if policy.workspace is None and not policy.writable:
         return None
     from ringfence.confine.protected.watch import watch_for  # a box without a folder of the host needs none of it
 
-    return watch_for(policy)
+    return watch_for(policy, prepared.plan)
 
 
 class Opened:
@@ -277,6 +285,13 @@ class Opened:
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
         return self._world.planted()
+
+    def _refuse(self) -> None:
+        """Raise PlantedError, once, for what the last look found and the policy refuses."""
+        world = self._world
+        if world is not None and world.untold and world.policy.on_planted == "refuse":
+            denials, world.untold = world.untold, ()
+            raise errors.PlantedError(denials)
 
     def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
         """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-from ringfence.confine.protected import gitindex
+from ringfence.confine.protected import gitindex, removal
 from ringfence.confine.protected.tree import GIT, MAX_ENTRIES, MAX_SECONDS, Queue, Repository, Tree
 from ringfence.errors import WorkspaceError
 from ringfence.outcome import Denial
@@ -54,6 +54,16 @@ class Trees:
                 if self._queue is not None:
                     self._queue.leave(tree)
 
+    @property
+    def descriptor(self) -> int:
+        """Readable when there is something to dispatch; -1 where this host tells nothing."""
+        return self._queue.descriptor if self._queue is not None else -1
+
+    @property
+    def stamp(self) -> int:
+        """Another number whenever something may have changed in any tree."""
+        return self._queue.stamp if self._queue is not None else 0
+
     def dispatch(self) -> None:
         if self._queue is not None:
             self._queue.dispatch()
@@ -75,16 +85,19 @@ os.register_at_fork(after_in_child=TREES.forget)
 class Planted:
     """What one box planted. Looked for after each run where the host tells of new names, else at the end of the box.
 
-    Raises WorkspaceError where that cannot be done and the policy asked for more than a report.
+    owners_only: the caller has more rights than the box. Raises WorkspaceError where nothing can be found reliably and the
+    policy asks for more than a report.
     """
 
-    def __init__(self, policy: ResolvedPolicy) -> None:
-        self.action = policy.on_planted
+    def __init__(self, policy: ResolvedPolicy, *, owners_only: bool) -> None:
+        self.action, self._owners_only = policy.on_planted, owners_only
         self.reported: list[Denial] = []
         self._folders = writable_folders(policy)
         self._trees = [TREES.take(folder) for folder in self._folders]
         self._known: list[tuple[dict[str, Repository], dict[str, frozenset[str]]]] = []
         self._seen: list[int] = []
+        self._to_remove: list[tuple[int, str, Repository]] = []
+        self._guard = threading.Lock()  # runs of one box may end in several threads
         try:
             TREES.dispatch()
             for tree in self._trees:
@@ -92,6 +105,7 @@ class Planted:
                 self._known.append((dict(tree.repositories), dict(tree.gitlinks)))
                 self._seen.append(tree.version)
             self.notes = tuple(self._left_out())
+            self._blind = bool(self.notes)
         except BaseException:
             self.close()
             raise
@@ -105,49 +119,73 @@ class Planted:
                 raise WorkspaceError(f"{what}, so on_planted: {self.action} cannot be kept.", hint="Name a smaller workspace.")
             yield f"{what}: none is reported."
 
-    def after_run(self) -> tuple[Denial, ...]:
-        """What is new since the last call. Costs a poll where no name was made; does nothing where the host cannot tell."""
-        TREES.dispatch()
-        return self._look(lambda tree: tree.look(everything=not tree.watched) if tree.watched or self.action != "report" else None)
+    @property
+    def stale(self) -> bool:
+        """Whether there may be something new that another box was the first to hear of, or something is still to be done."""
+        if self._to_remove:
+            return True
+        for tree, seen in zip(self._trees, self._seen, strict=True):
+            if tree.stale or tree.version != seen or not tree.watched:
+                return True
+        return False
 
-    def look(self) -> tuple[Denial, ...]:
+    def after_run(self, *, idle: bool) -> tuple[Denial, ...]:
+        """What is new since the last call; does nothing where the host cannot tell. idle: no other run is under way."""
+        TREES.dispatch()
+
+        def look(tree: Tree) -> None:
+            if tree.watched or self.action != "report":
+                tree.look(everything=not tree.watched)
+
+        return self._look(look, idle=idle)
+
+    def look(self, *, idle: bool) -> tuple[Denial, ...]:
         """What is new since the last call, by a look at everything that the box may write."""
-        return self._look(lambda tree: tree.look(everything=True))
+        return self._look(lambda tree: tree.look(everything=True), idle=idle)
 
     def last(self) -> tuple[Denial, ...]:
         """What is new since the last call, when nothing runs any more: every index is read, whatever the kernel told of it."""
         TREES.dispatch()
-        return self._look(lambda tree: tree.look(everything=not tree.watched, indexes=True))
+        return self._look(lambda tree: tree.look(everything=not tree.watched, indexes=True), idle=True)
 
     def close(self) -> None:
         for folder in self._folders:
             TREES.give_back(folder)
         self._folders = []
 
-    def _look(self, look: Callable[[Tree], None]) -> tuple[Denial, ...]:
-        if self.notes:
+    def _look(self, look: Callable[[Tree], None], *, idle: bool) -> tuple[Denial, ...]:
+        if self._blind:
             return ()  # nobody knows what was there before
+        with self._guard:
+            return self._looked(look, idle)
+
+    def _looked(self, look: Callable[[Tree], None], idle: bool) -> tuple[Denial, ...]:
+        if idle and self._to_remove:
+            self._remove()
         found: list[Denial] = []
         for at, tree in enumerate(self._trees):
             try:
                 look(tree)
             except OSError as error:
-                self.notes = (f"{tree.root} could not be looked through for planted repositories: {error.strerror}.",)
+                self.notes += (f"{tree.root} could not be looked through for planted repositories: {error.strerror}.",)
                 continue
             if tree.version != self._seen[at]:
                 self._seen[at] = tree.version
-                found += self._new(at, tree)
+                found += self._new(at, tree, idle)
         self.reported += found
         return tuple(found)
 
-    def _new(self, at: int, tree: Tree) -> Iterator[Denial]:
+    def _new(self, at: int, tree: Tree, idle: bool) -> Iterator[Denial]:
         repositories, gitlinks = self._known[at]
         for path, repository in sorted(tree.repositories.items()):
             if repositories.get(path) == repository or not tree.has(path, repository):
                 continue
             repositories[path] = repository
-            bare = os.path.basename(path) != GIT
-            yield self._denial(os.path.join(tree.root, path), "a new bare repository" if bare else "a new repository")
+            what = "a new repository" if os.path.basename(path) == GIT else "a new bare repository"
+            if self.action == "remove":
+                self._to_remove.append((at, path, repository))
+                what += ", to be removed when nothing runs in the box" if not idle else self._remove()
+            yield self._denial(os.path.join(tree.root, path), what)
         for directory, links in sorted(tree.gitlinks.items()):
             new = links - gitlinks.get(directory, frozenset())
             gitlinks[directory] = links | gitlinks.get(directory, frozenset())
@@ -157,6 +195,23 @@ class Planted:
                     yield self._denial(index, "an index that cannot be read whole; it may have gitlinks")
                 else:
                     yield self._denial(os.path.join(tree.root, os.path.dirname(directory), link), f"a new gitlink in {index}")
+
+    def _remove(self) -> str:
+        """Remove what is still to be removed; returns what became of the last of it, in words."""
+        what = ""
+        while self._to_remove:
+            at, path, repository = self._to_remove.pop()
+            tree = self._trees[at]
+            bare = os.path.basename(path) != GIT
+            owner = self._folders[at].owner[0] if self._owners_only else None
+            try:
+                removal.remove(tree.root, path, (repository.device, repository.inode), layout_only=bare, owner=owner)
+                self._known[at][0].pop(path, None)  # made again it is new again, though its inode may have the same number
+                what = ", removed"
+            except OSError as error:
+                what = f", which could not be removed: {error.strerror}"
+                self.notes += (f"{os.path.join(tree.root, path)} could not be removed: {error.strerror}.",)
+        return what
 
     def _denial(self, target: str, what: str) -> Denial:
         return Denial(KIND, target, f"on_planted: {self.action}", "observed", None, what)

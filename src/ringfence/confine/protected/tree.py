@@ -41,6 +41,8 @@ class Queue:
 
     def __init__(self) -> None:
         self._inotify = Inotify()
+        self.descriptor = self._inotify.descriptor
+        self.stamp = 0  # another number whenever any tree may have changed
         self._guard = threading.Lock()
         self._watched: dict[int, list[tuple[Tree, str]]] = {}
 
@@ -56,6 +58,7 @@ class Queue:
         if not self._inotify.ready():
             return
         with self._guard:
+            self.stamp += 1
             for number, mask, name in self._inotify.events():
                 if mask & IN_Q_OVERFLOW:
                     for tree in {tree for owners in self._watched.values() for tree, _ in owners}:
@@ -95,6 +98,11 @@ class Tree:
         self._to_look: set[str] = {""}
         self._to_read: set[str] = set()  # git directories whose index may have changed
 
+    @property
+    def stale(self) -> bool:
+        """Whether there is something to look at."""
+        return bool(self._to_look or self._to_read or self.unseen)
+
     # What the queue tells
 
     def notice(self, path: str, mask: int, name: str) -> None:
@@ -122,7 +130,7 @@ class Tree:
             self.forget_all()
         if indexes:
             self._to_read.update(self.gitlinks)
-        if not (self._to_look or self._to_read or self.unseen):
+        if not self.stale:
             return
         with self.guard:
             root = kernel.open_path(os.fsencode(self.root), follow=False, flags=_FOLDER)
@@ -131,11 +139,16 @@ class Tree:
             finally:
                 os.close(root)
             self.version += 1
+            if self.queue is not None:
+                self.queue.stamp += 1
 
     def has(self, path: str, repository: Repository) -> bool:
         """Whether it is there at this moment: what is known of a folder that was moved away stays known."""
+        full = os.path.join(self.root, path)
         try:
-            found = os.lstat(os.path.join(self.root, path))
+            found = os.lstat(full)
+            if os.path.basename(path) != GIT:
+                os.lstat(f"{full}/HEAD")
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == (repository.device, repository.inode)
