@@ -198,8 +198,8 @@ class FileRefusedError(PathError, OSError):
     code = "file-refused"
     hint = "Check the mode of the workspace and the free space."
 
-    def __init__(self, message: str, *, errno: int = 0, **fields: object) -> None:
-        super().__init__(message, hint=None, **fields)
+    def __init__(self, message: str, *, errno: int = 0, hint: str | None = None, **fields: object) -> None:
+        super().__init__(message, hint=hint, **fields)
         self.errno = errno
 
     __str__ = RingfenceError.__str__

@@ -116,6 +116,7 @@ class Enforcement:
     """What held the run, dimension by dimension. Never more than what was applied."""
 
     filesystem: Enforced = NOT_ENFORCED
+    secrets: Enforced = NOT_ENFORCED
     network: Enforced = NOT_ENFORCED
     processes: Enforced = NOT_ENFORCED
     syscalls: Enforced = NOT_ENFORCED

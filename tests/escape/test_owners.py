@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.confine import owners
 from ringfence.confine.ids import has_blocks
 from ringfence.errors import WorkspaceError
 from ringfence.outcome import Level
+from ringfence.policy import walk
 from ringfence.sync import Sandbox, SandboxConfig
 
 ROOT = os.geteuid() == 0
@@ -98,10 +98,10 @@ def test_the_count_of_other_owners_is_bounded_and_follows_no_link(workspace: Pat
     for number in range(30):
         (workspace / f"f{number}").write_text("")
     mine = os.geteuid()
-    assert owners.others(str(workspace), mine) == (0, True)
-    assert owners.others(str(workspace), mine + 1) == (31, True)
-    assert owners.others(str(workspace), mine + 1, most=10) == (10, False)
-    assert owners.others(str(workspace / "gone"), mine) == (0, False)
+    for owner, count, expected in ((mine, 100, (0, True)), (mine + 1, 100, (31, True)), (mine + 1, 0, (0, False))):
+        tree = walk.Tree(str(workspace), ())
+        tree.find(count=count)
+        assert tree.others(owner) == expected
 
 
 @pytest.fixture

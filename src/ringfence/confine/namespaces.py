@@ -13,13 +13,14 @@ from functools import cache
 
 from ringfence.confine import ids as box_ids
 from ringfence.confine import seccomp
+from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree
 from ringfence.confine.protected import find
 from ringfence.confine.toolchains import Toolchains, discover
-from ringfence.confine.view import HOME, PRIVATE, RUNNER, view_for
+from ringfence.confine.view import HOME, PRIVATE, RUNNER, SYSTEM, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -75,15 +76,17 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         tools = _tools(policy)
-        plan = _plan(policy, ids, tools, root_caller=root_caller)
+        covers = covers_for(policy, os.path.expanduser("~"), (*SYSTEM, "/etc", *tools.read_only), count_owners=root_caller)
+        plan = _plan(policy, ids, tools, covers, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
     except BaseException:
         release()
         raise
-    return Prepared(plan, NAME, lambda: _enforcement(policy, root_caller), trees, tools.notes, release)
+    notes = (*tools.notes, *covers.notes)
+    return Prepared(plan, NAME, lambda: _enforcement(policy, covers, root_caller), trees, notes, release, covers.rules)
 
 
-def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: bool) -> LaunchPlan:
+def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, covers: Covers, *, root_caller: bool) -> LaunchPlan:
     protected = find(policy)
     view = view_for(
         policy,
@@ -94,6 +97,7 @@ def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, *, root_caller: b
         root_caller=root_caller,
         home_files=tools.home_files,
         protected=protected,
+        secrets=covers.steps,
     )
     return LaunchPlan(
         flags=FLAGS,
@@ -211,16 +215,18 @@ def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str],
     return _idmaps[key]
 
 
-def _enforcement(policy: ResolvedPolicy, root_caller: bool) -> Enforcement:
+def _enforcement(policy: ResolvedPolicy, covers: Covers, root_caller: bool) -> Enforcement:
     groups = Enforced(
         Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
     )
+    others = note_of(policy.workspace, covers.tree) if policy.workspace and root_caller else ""
     return Enforcement(
         filesystem=FULL,
+        secrets=Enforced(Level.FULL, NAME, f"absent outside the shared folders, {len(covers.steps)} covered inside"),
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp"),
-        ids=Enforced(Level.FULL, NAME, note_of(policy.workspace) if policy.workspace else "") if root_caller else groups,
+        ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
         environment=Enforced(Level.FULL, "made from nothing"),
         descriptors=Enforced(Level.FULL, "closed before the box is made"),
         **limits_enforced(policy),

@@ -37,7 +37,7 @@ class Tree:
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step that needs no source: folder, private, link, file, proc, devpts, cover, readonly; and what is done with a path of
-    a workspace, whose identity is checked like a tree's: pin, protect, private-file, private-folder."""
+    a workspace, whose identity is checked like a tree's: cover, pin, protect, private-file, private-folder."""
 
     kind: str
     target: str
@@ -149,7 +149,8 @@ class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
-    back what was taken for it (an id of the host, folders of its own) when the box has ended.
+    back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
+    that is covered.
     """
 
     plan: LaunchPlan
@@ -158,3 +159,4 @@ class Prepared:
     trees: Sequence[int] = ()
     notes: tuple[str, ...] = ()
     release: Callable[[], None] = _nothing
+    covered: Mapping[str, str] = field(default_factory=dict)

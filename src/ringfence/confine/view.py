@@ -40,6 +40,7 @@ SMALL_FILES = 8
 def view_for(
     policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
     *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), protected: tuple[Protected, ...] = (),
+    secrets: tuple[Step, ...] = (),
 ) -> View:  # fmt: skip
     """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts."""
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
@@ -70,6 +71,7 @@ def view_for(
         *steps_for(protected),
         *(Step("link", path, content=os.fsencode(target)) for path, target in links),
         *(Step("cover", path) for path in covered),
+        *secrets,
         *_kernel_files(),
     )
     return View.of(steps)

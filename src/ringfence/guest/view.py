@@ -96,6 +96,8 @@ def build(described: bytes, trees: list[int], scratch_bytes: int, runners: dict[
             raise ViewError(step[0].decode(), step[1], error.errno or 0) from None
     for path, content in runners.items():
         _file([b"file", os.fsencode(path), content, b"292"], -1)  # 0o444
+    while _EMPTIES:
+        os.close(_EMPTIES.popitem()[1])
     for leftover in ("/.scratch", OLD_ROOT):  # the binds of its folders keep the scratch file system alive
         kernel.unmount(leftover.encode())
         os.rmdir(leftover)
@@ -180,17 +182,42 @@ def _devpts(step: list[bytes], tree: int) -> None:
 
 
 def _cover(step: list[bytes], tree: int) -> None:
-    """Cover a file or folder by an empty one that nobody may open; a path that is not there needs no cover."""
-    target = step[1]
-    if not os.path.lexists(target):
-        return
-    empty = b"/.scratch/nothing" if os.path.isdir(target) else b"/.scratch/empty"
-    if not os.path.lexists(empty):
-        if os.path.isdir(target):
-            os.mkdir(empty, 0)
+    """Cover a file, folder or link by an empty one that nobody may open; a path that is not there needs no cover.
+
+    Where the plan says which file it is, that one must be there: it may have been moved on to where nothing covers it.
+    """
+    identity = (int(step[5]), int(step[6]))
+    try:
+        target = kernel.open_path(step[1], follow=False, flags=kernel.O_PATH | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if identity == (0, 0):
+            return
+        raise OSError(116, "what must be covered is gone") from None  # ESTALE
+    try:
+        found = os.fstat(target)
+        if identity not in ((0, 0), (found.st_dev, found.st_ino)):
+            raise OSError(116, "what must be covered was replaced")
+        empty = kernel.clone_tree(_empty(found.st_mode & 0o170000 == 0o040000), recursive=False)
+        kernel.attach_to(empty, target)
+        os.close(empty)
+    finally:
+        os.close(target)
+
+
+_EMPTIES: dict[bool, int] = {}
+
+
+def _empty(folder: bool) -> int:
+    """The read-only mount that every cover is a copy of: one empty folder or file of mode 000."""
+    if folder not in _EMPTIES:
+        path = b"/.scratch/nothing" if folder else b"/.scratch/empty"
+        if folder:
+            os.mkdir(path, 0)
         else:
-            os.close(os.open(empty, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
-    _bind(empty, target, kernel.MOUNT_ATTR_RDONLY)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0))
+        _bind(path, path, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
+        _EMPTIES[folder] = kernel.open_path(path, follow=False)
+    return _EMPTIES[folder]
 
 
 def _readonly(step: list[bytes], tree: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 from ringfence.errors import ConfigError
+from ringfence.policy.patterns import check as check_pattern
 
 TIERS = (
     "auto",
@@ -143,9 +144,11 @@ class SandboxConfig:
     of, None for any. minimum: 'process' lets auto go down to the floor where nothing else can be had, with a note. mode: read-
     only, workspace-write or danger-full-access. workspace: an existing folder, mounted at its own path; None makes an ephemeral
     one that ends with the box. read_only, writable: further folders or files of the host, at their own paths. deny: names,
-    paths and patterns (`~/x`, `/x`, `x/y`, `**/.env`) of what must not be read, beside the built-in list of secrets. protect:
-    the same for what may be read and not changed, beside the built-in list of settings that something outside would run.
-    on_planted: what is done with a nested repository found after a run. environment: variables set inside; pass_environment:
+    paths and patterns (`~/x`, `/x`, `x/y`, `**/.env`) of what must not be read, beside the built-in list of secrets; `**/x`
+    holds in every shared folder. protect: the same for what may be read and not changed, beside the built-in list of settings
+    that something outside would run. on_planted: what is done with a nested repository found after a run. walk_entries: how
+    many entries of each shared folder are looked at for what must not be read, in two seconds or in proportion; with more than
+    that no box is made. environment: variables set inside; pass_environment:
     names of the caller's that are set too; nothing else of it is passed. python: the interpreter for programs; None finds the
     workspace's own virtual environment, else the caller's. preload: modules that every program finds already imported.
     syscalls: parts of the filter that are opened, 'debug' or 'nested'. devices: device files of the host. best_effort: keys of
@@ -165,6 +168,7 @@ class SandboxConfig:
     deny: Sequence[str] = ()
     protect: Sequence[str] = ()
     on_planted: str = "report"
+    walk_entries: int = 200_000
     environment: Mapping[str, str] = field(default_factory=dict)
     pass_environment: Sequence[str] = ()
     limits: SandboxLimits = field(default_factory=SandboxLimits)
@@ -207,6 +211,9 @@ class SandboxConfig:
         for pattern in patterns:
             if not isinstance(pattern, str) or not pattern or "\0" in pattern or ".." in pattern.split("/"):
                 raise ConfigError(f"deny and protect take names, paths and patterns without '..', not {pattern!r}.")
+            check_pattern(pattern)
+        if type(self.walk_entries) is not int or self.walk_entries < 1:
+            raise ConfigError(f"walk_entries must be a positive number of entries, not {self.walk_entries!r}.")
         for name in TEXTS:
             for text in getattr(self, name):
                 if not isinstance(text, str) or not text or "\0" in text:

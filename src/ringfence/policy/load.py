@@ -15,7 +15,7 @@ from ringfence.errors import ConfigError, PolicyError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.policy.document import Document, Path, Value, key_of
 from ringfence.policy.keys import FIELDS
-from ringfence.policy.resolve import escaped
+from ringfence.policy.patterns import escaped
 from ringfence.policy.schema import VERSION, PolicyFile, properties
 from ringfence.policy.source import read_document
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.policy.patterns import escaped
+from ringfence.policy.secrets import refuse_open
 
 EPHEMERAL = "/workspace"
 """Where a box without a workspace of the host has its own."""
@@ -51,6 +53,7 @@ class ResolvedPolicy:
     network_allow: tuple[str, ...] = ()
     best_effort: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    walk_entries: int = 200_000
 
     @property
     def workdir(self) -> str:
@@ -76,6 +79,12 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     root = workspace.path if workspace else EPHEMERAL
     deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)
     protect = tuple(absolute_pattern(pattern, root, home) for pattern in config.protect)
+    for where, folder in (
+        *(("workspace", each) for each in (workspace,) if each),
+        *(("read_only", each) for each in read_only),
+        *(("writable", each) for each in writable),
+    ):
+        refuse_open(where, folder.path, deny, home.rstrip("/"))
     described = {
         "mode": config.mode,
         "workspace": workspace.path if workspace else None,
@@ -98,12 +107,14 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
         config.allow_network, python, tuple(config.preload), digest, deny, (*protect, *own), config.on_planted,
         tuple(config.syscalls), tuple(config.devices), tuple(config.network_allow), tuple(config.best_effort), notes,
+        config.walk_entries,
     )  # fmt: skip
 
 
 AS_SAID = (
     "tier", "isolation", "minimum", "on_planted", "environment", "allow_network", "on_unknown_domain", "egress_proxy",
     "credentials_git", "credentials_tools", "preload", "image", "fresh_per_task", "snapshot_on_exit", "escalation",
+    "walk_entries",
 )  # fmt: skip
 """Fields of a config that the hash is made of as they are."""
 AS_A_SET = ("pass_environment", "network_allow", "network_publish", "syscalls", "devices", "permissions", "best_effort")
@@ -125,11 +136,6 @@ def _is_writable(path: str, workspace: Folder | None, writable: tuple[Folder, ..
         return True
     roots = (*writable, workspace) if workspace and mode == "workspace-write" else writable
     return any(_contains(root.path, path) for root in roots)
-
-
-def escaped(path: str) -> str:
-    """A path as a pattern that matches it alone."""
-    return "".join(f"[{character}]" if character in "*?[{" else character for character in path)
 
 
 def absolute_pattern(pattern: str, workspace: str, home: str) -> str:

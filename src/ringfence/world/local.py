@@ -146,7 +146,18 @@ class LocalWorld:
             if root is None or (write and not may_write[root]):
                 verb = "written" if write else "read"
                 raise errors.OutsideError(f"{given!r} lies outside what may be {verb} in the box.")
+            self._must_not_be_covered(candidate, given)
         return plain
+
+    def _must_not_be_covered(self, path: str, given: str) -> None:
+        while path != "/":
+            if rule := self.prepared.covered.get(path):
+                raise errors.FileRefusedError(
+                    f"{given!r} is covered in this box, since it must not be read ({rule}).",
+                    errno=13,  # EACCES
+                    hint="Take it out of deny, where the config names it; the built-in list cannot be shortened.",
+                )
+            path = os.path.dirname(path)
 
     def reach(self, plain: str) -> dict[str, bool]:
         """Where a path may lead, and whether it may be written there."""

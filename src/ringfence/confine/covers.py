@@ -1,0 +1,185 @@
+"""What of the secrets lies in the folders that a box sees, and is covered there: by path, by glob, by link, by further name."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ringfence.confine.owners import MAX_ENTRIES
+from ringfence.confine.plan import Step
+from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.policy import patterns
+from ringfence.policy.patterns import within
+from ringfence.policy.resolve import ResolvedPolicy
+from ringfence.policy.secrets import IN_HOME, Secrets, secrets_of
+from ringfence.policy.walk import TWIN, Match, Tree, match, remembered
+
+MAX_COVERS = 50_000
+"""Mounts that covers may take of a box: half of what the kernel allows a mount namespace (fs.mount-max, namespaces(7))."""
+MAX_NOTED = 20
+"""Entries of deny that match nothing and are named in notes."""
+HOME_SECONDS = 2.0
+"""How long it is remembered which places of the built-in list the caller's home has."""
+
+_last_home: list[tuple[str, float, list[tuple[str, str]]]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Covers:
+    """The steps that cover, the rule behind each path, what to say of patterns that cover nothing, and the workspace's walk."""
+
+    steps: tuple[Step, ...] = ()
+    rules: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    tree: Tree | None = None
+
+
+def covers_for(policy: ResolvedPolicy, home: str, mounted: Sequence[str], *, count_owners: bool) -> Covers:
+    """Look for what must be covered. mounted: what else of the host the box sees.
+
+    Raises WorkspaceError where that cannot be known within the bounds, ConfigError where all of a folder would be covered.
+    """
+    shared = tuple(folder.path for folder in (policy.workspace, *policy.writable, *policy.read_only) if folder)
+    secrets = secrets_of(policy.deny, policy.workdir, shared, os.environ)
+    look = _Look(shared, tuple(mounted))
+    look.paths(secrets, home)
+    look.globs(secrets, policy.walk_entries, MAX_ENTRIES if count_owners else 0)
+    return look.covers(policy)
+
+
+class _Look:
+    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...]) -> None:
+        self.shared, self.mounted = shared, mounted
+        self.found: dict[str, Match] = {}
+        self.used: set[str] = set()  # rules that name something, wherever it lies
+        self.notes: list[str] = []
+        self.trees: dict[str, Tree] = {}
+        self._real: dict[str, str] = {}
+
+    def real(self, folder: str) -> str:
+        if folder not in self._real:
+            self._real[folder] = os.path.realpath(folder)
+        return self._real[folder]
+
+    def paths(self, secrets: Secrets, home: str) -> None:
+        """What is named by its path. Where a link is named, both it and what it leads to are covered."""
+        for path, rule in (*secrets.paths, *_home_places(home)):
+            folder, name = os.path.split(path)
+            here = match(os.path.join(self.real(folder), name), rule)
+            if here is not None:
+                self.used.add(rule)
+                self.add(here)
+
+    def add(self, here: Match) -> None:
+        if any(within(root, here.path) for root in self.shared):
+            raise ConfigError(f"{here.path} must not be read ({here.rule}), and a folder of the box is or lies in it.",
+                              hint="Take one of the two away.")  # fmt: skip
+        if any(within(here.path, root) for root in (*self.shared, *self.mounted)):
+            self.found.setdefault(here.path, here)
+        if stat.S_ISLNK(here.kind):
+            target = match(os.path.realpath(here.path), here.rule)
+            if target is None or stat.S_ISLNK(target.kind):
+                return
+            if any(within(root, target.path) for root in self.shared):
+                self.notes.append(f"{here.path} leads to {target.path}, which holds a folder of the box: only the link is covered.")
+            else:
+                self.add(target)
+
+    def globs(self, secrets: Secrets, most: int, count: int) -> None:
+        """What is named by patterns: one walk of each folder, which ends where another one begins."""
+        denied = {self._moved(pattern): pattern for pattern in secrets.denied}
+        for root in self.shared:
+            if os.path.isdir(root) and not any(other != root and within(root, other) for other in self.shared):
+                named = tuple(pattern for pattern in denied if _meets(pattern, root))
+                in_system = any(within(root, place) for place in self.mounted)
+                self._plan_walk(root, named, () if in_system else secrets.built_in)
+        for pattern in denied:
+            prefix = patterns.compiled(pattern).prefix
+            if any(within(prefix, place) for place in self.mounted) and not any(within(prefix, root) for root in self.shared):
+                self._plan_walk(prefix, (pattern,), ())
+        for each in self._walked(most, count):
+            self.used.add(denied.get(each.rule, each.rule))
+            self.add(each)
+        for tree in self.trees.values():
+            self._unlisted(tree)
+
+    def _walked(self, most: int, count: int) -> list[Match]:
+        """What the walks find; where a match has further names they are looked for too, in all of the folders."""
+        while True:
+            matches = [each for tree in self.trees.values() for each in tree.find(most, count)]
+            named = [each for each in (*matches, *self.found.values()) if each.rule != TWIN]
+            linked = {(each.device, each.inode) for each in named if each.links > 1 and not stat.S_ISDIR(each.kind)}
+            again = [tree.want(linked) for tree in self.trees.values()]
+            if not any(again):
+                return [each for each in matches if each.rule != TWIN or (each.device, each.inode) in linked]
+
+    def _plan_walk(self, root: str, named: tuple[str, ...], built_in: tuple[str, ...]) -> None:
+        if (named or built_in) and os.path.isdir(root):
+            self.trees[root] = remembered(root, named + built_in)
+
+    def _moved(self, pattern: str) -> str:
+        prefix = patterns.compiled(pattern).prefix
+        return pattern if self.real(prefix) == prefix else patterns.moved(pattern, self.real(prefix))
+
+    def _unlisted(self, tree: Tree) -> None:
+        """A folder that could not be looked into is covered as a whole: its owner could open it inside."""
+        for path, why in tree.unlisted:
+            here = match(path, why)
+            if here is None or path == tree.root:
+                raise WorkspaceError(f"{path} cannot be read, so what must be covered in it is not known and no box is made.")
+            known = why != "a mount"  # below one the box sees another folder than the one that was looked at
+            self.found.setdefault(path, here if known else Match(path, 0, 0, here.kind, here.links, why))
+
+    def covers(self, policy: ResolvedPolicy) -> Covers:
+        outermost = [each for path, each in sorted(self.found.items()) if not self._below_another(path)]
+        if len(outermost) > MAX_COVERS:
+            raise WorkspaceError(
+                f"{len(outermost):,} files and folders of the box must be covered; {MAX_COVERS:,} can be.",
+                hint="Deny the folders that hold them, which takes one cover for each.",
+            )
+        idle = [pattern for pattern in policy.deny if pattern not in self.used and not self._elsewhere(pattern)]
+        self.notes += [f"deny {pattern!r} matches nothing." for pattern in idle[:MAX_NOTED]]
+        if len(idle) > MAX_NOTED:
+            self.notes.append(f"{len(idle) - MAX_NOTED} more entries of deny match nothing.")
+        workspace = policy.workspace.path if policy.workspace else ""
+        return Covers(
+            tuple(Step("cover", each.path, identity=(each.device, each.inode)) for each in outermost),
+            {each.path: each.rule for each in outermost}, tuple(self.notes), self.trees.get(workspace),
+        )  # fmt: skip
+
+    def _below_another(self, path: str) -> bool:
+        while path != "/":
+            path = os.path.dirname(path)
+            if path in self.found:
+                return True
+        return False
+
+    def _elsewhere(self, pattern: str) -> bool:
+        """Whether a pattern is about a place that exists and that the box does not see: all of it is absent."""
+        if not patterns.is_glob(pattern):
+            return False
+        prefix = self.real(patterns.compiled(pattern).prefix)
+        return not any(_meets(self._moved(pattern), root) for root in (*self.shared, *self.mounted)) and os.path.isdir(prefix)
+
+
+def _meets(pattern: str, root: str) -> bool:
+    """Whether pattern may match below root, by its fixed folder."""
+    prefix = patterns.compiled(pattern).prefix
+    return within(prefix, root) or within(root, prefix)
+
+
+def _home_places(home: str) -> list[tuple[str, str]]:
+    """The places of the built-in list that the caller's home has; the list is long, and boxes are made in bursts."""
+    now = time.monotonic()
+    if not _last_home or _last_home[0][0] != home or now - _last_home[0][1] > HOME_SECONDS:
+        _last_home[:] = [(home, now, list(_places(home)))]
+    return _last_home[0][2]
+
+
+def _places(home: str) -> Iterator[tuple[str, str]]:
+    for name in IN_HOME:
+        if os.path.lexists(f"{home}/{name}"):
+            yield f"{home}/{name}", f"built in: ~/{name}"
