@@ -117,6 +117,7 @@ class Enforcement:
 
     filesystem: Enforced = NOT_ENFORCED
     secrets: Enforced = NOT_ENFORCED
+    protected: Enforced = NOT_ENFORCED
     network: Enforced = NOT_ENFORCED
     processes: Enforced = NOT_ENFORCED
     syscalls: Enforced = NOT_ENFORCED

@@ -9,7 +9,8 @@ import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from ringfence.confine import ids as box_ids
 from ringfence.confine import seccomp
@@ -17,14 +18,17 @@ from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
-from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree
-from ringfence.confine.protected import find
+from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
+from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import HOME, PRIVATE, RUNNER, SYSTEM, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
-from ringfence.policy.resolve import ResolvedPolicy
+from ringfence.policy.resolve import Folder, ResolvedPolicy
+
+if TYPE_CHECKING:
+    from ringfence.confine.protected.stubs import Held
 
 FLAGS = (
     kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET
@@ -68,7 +72,11 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
 
+    held: list[Held] = []
+
     def release() -> None:
+        for each in held:
+            each.release()
         if root_caller:
             box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
 
@@ -77,18 +85,45 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         begin(FLAGS, ids)
         tools = _tools(policy)
         covers = covers_for(policy, os.path.expanduser("~"), (*SYSTEM, "/etc", *tools.read_only), count_owners=root_caller)
-        plan = _plan(policy, ids, tools, covers, root_caller=root_caller)
+        found, protected = _protected(policy, covers, held)
+        plan = _plan(policy, ids, tools, covers, found.folders, protected, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
     except BaseException:
         release()
         raise
-    notes = (*tools.notes, *covers.notes)
-    return Prepared(plan, NAME, lambda: _enforcement(policy, covers, root_caller), trees, notes, release, covers.rules)
+    notes = (*tools.notes, *covers.notes, *found.notes)
+    enforced = partial(_enforcement, policy, covers, protected, root_caller)
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules)
 
 
-def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, covers: Covers, *, root_caller: bool) -> LaunchPlan:
-    protected = find(policy)
-    view = view_for(
+def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tuple[Found, tuple[Protected, ...]]:
+    """What is protected in the folders of the host, with what was made for it; held receives what is to be released."""
+    if policy.workspace is None and not policy.writable:
+        return NOTHING_FOUND, ()
+    from ringfence.confine.protected.find import find  # a box without a folder of the host needs none of it
+
+    found = find(policy, os.path.expanduser("~"), covers.rules)
+    if not found.wanted:
+        return found, found.protected
+    from ringfence.confine.protected.stubs import Held
+
+    made = Held()
+    held.append(made)
+    made.take(found.wanted)
+    return found, with_made(found.protected, made.made)
+
+
+def _plan(
+    policy: ResolvedPolicy,
+    ids: Ids,
+    tools: Toolchains,
+    covers: Covers,
+    folders: tuple[Folder, ...],
+    protected: tuple[Protected, ...],
+    *,
+    root_caller: bool,
+) -> LaunchPlan:
+    mounted, covering = view_for(
         policy,
         ids,
         tools.read_only,
@@ -96,13 +131,13 @@ def _plan(policy: ResolvedPolicy, ids: Ids, tools: Toolchains, covers: Covers, *
         tools.covered,
         root_caller=root_caller,
         home_files=tools.home_files,
-        protected=protected,
         secrets=covers.steps,
+        folders=folders,
     )
     return LaunchPlan(
         flags=FLAGS,
         ids=ids,
-        view=view,
+        view=mounted + View.of(steps_for(protected)) + covering,
         environment=environment_for(policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
@@ -215,7 +250,7 @@ def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str],
     return _idmaps[key]
 
 
-def _enforcement(policy: ResolvedPolicy, covers: Covers, root_caller: bool) -> Enforcement:
+def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protected, ...], root_caller: bool) -> Enforcement:
     groups = Enforced(
         Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
     )
@@ -223,6 +258,7 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, root_caller: bool) -> E
     return Enforcement(
         filesystem=FULL,
         secrets=Enforced(Level.FULL, NAME, f"absent outside the shared folders, {len(covers.steps)} covered inside"),
+        protected=_enforced(protected),
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp"),
@@ -231,3 +267,12 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, root_caller: bool) -> E
         descriptors=Enforced(Level.FULL, "closed before the box is made"),
         **limits_enforced(policy),
     )
+
+
+def _enforced(protected: tuple[Protected, ...]) -> Enforced:
+    """What holds the settings that something outside would run; see SECURITY.md for what no mount can."""
+    if not protected:
+        return Enforced(Level.FULL, NAME, "no folder of the host is writable")
+    counts = {how: sum(each.how == how for each in protected) for how in ("private", "read-only", "stub", "watch")}
+    note = f"{counts['private']} private, {counts['read-only'] + counts['stub']} read-only"
+    return Enforced(Level.PARTIAL, NAME, f"{note}; {counts['watch']} names that are not there are held by no mount")

@@ -63,6 +63,9 @@ class View:
         made = tuple(steps)
         return cls(made, b"".join(_wire_step(step) for step in made))
 
+    def __add__(self, further: View) -> View:
+        return View((*self.steps, *further.steps), self.wire + further.wire)
+
 
 @dataclass(frozen=True, slots=True)
 class Ids:

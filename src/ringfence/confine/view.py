@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree, View
-from ringfence.confine.protected import Protected, steps_for
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 HOME = "/home/user"
@@ -39,23 +38,27 @@ SMALL_FILES = 8
 @lru_cache(maxsize=16)
 def view_for(
     policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
-    *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), protected: tuple[Protected, ...] = (),
+    *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), folders: tuple[Folder, ...] = (),
     secrets: tuple[Step, ...] = (),
-) -> View:  # fmt: skip
-    """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts."""
+) -> tuple[View, View]:  # fmt: skip
+    """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts.
+
+    In two parts: between them comes what is done with single paths of the folders that are mounted by then.
+    """
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
     extra = [_named(folder, READ_ONLY) for folder in policy.read_only]
     extra += [_named(folder, WRITABLE, root_caller) for folder in policy.writable]
     extra += [Tree(path, path, READ_ONLY, recursive=True) for path in read_only if path not in named]
+    attributes = WRITABLE if policy.mode == "workspace-write" else READ_ONLY
+    extra += [_named(folder, attributes, root_caller) for folder in folders]
     if policy.workspace:
-        attributes = WRITABLE if policy.mode == "workspace-write" else READ_ONLY
         extra.append(_named(policy.workspace, attributes, root_caller))
         ephemeral: tuple[Step, ...] = ()
     else:
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
     below = any(tree.target.startswith("/var/tmp/") for tree in extra)
-    steps = (
+    mounted = (
         *_system(),
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
@@ -68,13 +71,14 @@ def view_for(
         Step("private", PRIVATE, 0o700),
         Step("folder", os.path.dirname(RUNNER)),
         *extra,
-        *steps_for(protected),
+    )
+    covering = (
         *(Step("link", path, content=os.fsencode(target)) for path, target in links),
         *(Step("cover", path) for path in covered),
         *secrets,
         *_kernel_files(),
     )
-    return View.of(steps)
+    return View.of(mounted), View.of(covering)
 
 
 def _named(folder: Folder, attributes: int, idmapped: bool = False) -> Tree:

@@ -1,56 +1,36 @@
-"""Look at the writable folders of a policy for what has to be protected in them. Reads names and settings, runs nothing."""
+"""Look at the writable folders of a policy for what has to be protected in them. Reads names and settings, runs nothing.
+
+Every path is walked from its writable folder, name by name: a folder on the way is pinned, a link is held itself and its
+target too where that lies in a writable folder. A target elsewhere is never mounted: the box could have made the link.
+"""
 
 from __future__ import annotations
 
-import os
-import stat
+from collections.abc import Collection, Iterable
 
-from ringfence.confine.protected.plan import COPIES, Protected
-from ringfence.errors import WorkspaceError
-from ringfence.policy.resolve import Folder, ResolvedPolicy
+from ringfence.confine.protected import names
+from ringfence.confine.protected.look import Look
+from ringfence.confine.protected.plan import Found
+from ringfence.confine.protected.repository import Repositories
+from ringfence.policy.resolve import ResolvedPolicy
 
 
-def find(policy: ResolvedPolicy) -> tuple[Protected, ...]:
+def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), nested: Iterable[str] = ()) -> Found:
     """What is protected for a box of this policy, and how.
+
+    home: the caller's. covered: paths that the box may not even read, which are held by that. nested: worktrees of
+    repositories further in.
 
     Raises WorkspaceError for a protected file that has another name too, through which it could be written.
     """
-    found: list[Protected] = []
-    for root in _writable(policy):
-        _repository(f"{root.path}/.git", len(found), found)
-    return tuple(found)
-
-
-def _writable(policy: ResolvedPolicy) -> list[Folder]:
-    roots = [folder for folder in policy.writable if folder.is_dir]
-    if policy.workspace and policy.mode == "workspace-write":
-        roots.append(policy.workspace)
-    return roots
-
-
-def _repository(path: str, number: int, found: list[Protected]) -> None:
-    git = _look(path)
-    if git is None or not stat.S_ISDIR(git.st_mode):
-        return
-    found.append(Protected(path, "pin", True, git.st_dev, git.st_ino))
-    for name in ("config", "hooks"):
-        inner = _look(f"{path}/{name}")
-        if inner is not None:
-            is_dir = stat.S_ISDIR(inner.st_mode)
-            copy = f"{COPIES}/{number}/{name}"
-            found.append(Protected(f"{path}/{name}", "private", is_dir, inner.st_dev, inner.st_ino, copy))
-
-
-def _look(path: str) -> os.stat_result | None:
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise WorkspaceError(f"{path} cannot be looked at, so it cannot be protected: {error.strerror}.") from None
-    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-        raise WorkspaceError(
-            f"{path} is protected, but has {found.st_nlink} names: it could be written through another.",
-            hint=f"Give it one name: `cp -p {path} {path}.one && mv {path}.one {path}`.",
-        )
-    return found
+    look = Look(policy, home, covered)
+    repositories = Repositories(look)
+    roots = [folder.path for folder in (*policy.writable, *((policy.workspace,) if policy.workspace else ())) if folder.is_dir]
+    for root in (*roots, *nested):
+        repositories.at(root)
+        look.settings(root, names.SETTINGS, missing=True)
+    for root in roots:
+        look.settings(root, names.SHELLS, missing=False)
+    for pattern in policy.protect:
+        look.narrow(pattern)
+    return look.result(tuple(repositories.folders))

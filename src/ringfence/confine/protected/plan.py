@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ringfence.confine.plan import Step
+from ringfence.policy.resolve import Folder
 
 How: TypeAlias = Literal["private", "read-only", "pin", "watch", "stub"]
 
@@ -22,8 +23,8 @@ class Protected:
     path: absolute, the same inside and on the host. how: 'private' (the box has a copy of its own, the host's is out of its
     reach), 'read-only' (a mount that cannot be written), 'pin' (a folder on the way, bound onto itself so that it cannot be
     renamed), 'stub' (made by us because it was not there, then held like read-only), 'watch' (not there: nothing is mounted,
-    and what appears is to be taken away). device, inode: the file that the outside looked at; 0 for 'watch'.
-    copy: the path inside the box of the private copy, or the empty string.
+    and what appears is to be taken away; its parent may not be there either). device, inode: the file that the outside looked
+    at; 0 for 'watch', and for what is to be made. copy: the path inside the box of the private copy, or the empty string.
     """
 
     path: str
@@ -35,6 +36,47 @@ class Protected:
 
     def __str__(self) -> str:
         return f"{self.how} {self.path}" + (f" (the box has {self.copy})" if self.copy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be made in a git directory that lacks it, so that there is something to mount over; see stubs.py.
+
+    git: the directory. device, inode, owner: as it was looked at. settings, hooks: whether these names are wanted beside
+    `commondir`. folders: hooks folders elsewhere that the settings name.
+    """
+
+    git: str
+    device: int
+    inode: int
+    owner: tuple[int, int]
+    settings: bool
+    hooks: bool
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the writable folders found. folders: git directories outside them that a linked worktree works in."""
+
+    protected: tuple[Protected, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+    folders: tuple[Folder, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+NOTHING_FOUND = Found()
+
+
+def with_made(protected: Iterable[Protected], made: Mapping[str, tuple[int, int]]) -> tuple[Protected, ...]:
+    """The same with what was made for the box; a name that could not be made is watched for."""
+    return tuple(_with_made(each, made.get(each.path)) if each.how != "watch" and not each.inode else each for each in protected)
+
+
+def _with_made(each: Protected, identity: tuple[int, int] | None) -> Protected:
+    if identity is None:
+        return Protected(each.path, "watch", each.is_dir)
+    return replace(each, device=identity[0], inode=identity[1])
 
 
 def steps_for(protected: Iterable[Protected]) -> Iterator[Step]:
