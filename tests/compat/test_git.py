@@ -87,7 +87,8 @@ WORK = {
     "again": "git init -q; git init -q --separate-git-dir=other new; git status --short",
     "history": "git tag v1; git notes add -m n; git bisect start; git bisect reset 2>/dev/null;"
     " git checkout -qb b; echo b > b; git add b; git commit -qm b; git checkout -q main; git cherry-pick b;"
-    " git revert --no-edit HEAD; git reset -q --hard HEAD~0; git clean -qfd; git blame file; git describe --tags; git archive HEAD | wc -c",
+    " git revert --no-edit HEAD; git reset -q --hard HEAD~0; git clean -qfd;"
+    " git blame file; git describe --tags; git archive HEAD | wc -c",
     "hooks": "printf '#!/bin/sh\\necho ran\\n' > .git/hooks/post-commit; chmod +x .git/hooks/post-commit;"
     " git commit -q --allow-empty -m m | grep -q ran || git commit --allow-empty -m m 2>&1 | grep ran",
     "moves": "mkdir a b; echo x > a/x; git add a; git mv a/x b/x; git mv b c; git commit -qm moved",
