@@ -53,6 +53,13 @@ class PolicyError(ConfigError):
         super().__init__(f"{file}:{line}:{column}: {what}", hint=hint, **fields)
 
 
+class WideningError(ConfigError):
+    """A config that is to narrow another one would open something that the other closes. Fields: keys, those of a policy file."""
+
+    code = "widening"
+    hint = "A child can only take away; change the parent, or leave the key out of the child."
+
+
 class WorkspaceError(ConfigError):
     """The folder cannot be a workspace."""
 

@@ -37,9 +37,11 @@ def test_an_environment_is_taken_exactly_when_execve_can_carry_it(environment: d
 
 
 def test_a_configuration_cannot_be_changed_and_does_not_follow_what_it_was_made_from() -> None:
-    environment = {"A": "1"}
-    config = SandboxConfig(environment=environment)
+    environment, deny = {"A": "1"}, ["secret"]
+    config = SandboxConfig(environment=environment, deny=deny)
     environment["B"] = "2"
+    deny.clear()
+    assert config.deny == ("secret",)
     assert dict(config.environment) == {"A": "1"}
     with pytest.raises(TypeError):
         config.environment["C"] = "3"  # type: ignore[index]

@@ -207,6 +207,7 @@ class SandboxConfig:
             value = getattr(self, name)
             if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
                 raise ConfigError(f"{name} must be a list of entries, not {value!r}.")
+            object.__setattr__(self, name, tuple(value))
         patterns: Sequence[object] = (*self.deny, *self.protect)
         for pattern in patterns:
             if not isinstance(pattern, str) or not pattern or "\0" in pattern or ".." in pattern.split("/"):

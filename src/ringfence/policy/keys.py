@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
-from ringfence.policy.config import GIB, MIB
+from ringfence.policy.config import GIB, MIB, SandboxConfig
 
 FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
@@ -61,3 +62,10 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
 
 KEY_OF: Mapping[str, str] = MappingProxyType({name: key for key, (name, _) in FIELDS.items()})
 """The key of a policy file for a field of a config."""
+
+
+def value_of(config: SandboxConfig, name: str) -> Any:
+    """The value of a field by its name, `limits.x` being one of its limits."""
+    outer, _, inner = name.partition(".")
+    value = getattr(config.limits, inner) if inner else getattr(config, outer)
+    return tuple(value) if isinstance(value, list) else value

@@ -72,9 +72,10 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     python = os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None
     if python is not None and ("\0" in python or not os.path.isfile(python) or not os.access(python, os.X_OK)):
         raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
-    for folder in writable:
+    for folder in (*writable, *([workspace] if workspace and config.mode == "workspace-write" else [])):
         if any(folder.path == other.path for other in read_only):
-            raise ConfigError(f"writable names {folder.path}, which read_only names too: one of them must go.")
+            named = "workspace" if folder is workspace else "writable"
+            raise ConfigError(f"{named} names {folder.path}, which read_only names too: one of them must go.")
     passed = {name: os.environ[name] for name in config.pass_environment if name in os.environ}
     root = workspace.path if workspace else EPHEMERAL
     deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ringfence.errors import UnenforceableError
 from ringfence.policy.config import UNBUILT, SandboxConfig
-from ringfence.policy.keys import FIELDS, KEY_OF
+from ringfence.policy.keys import FIELDS, KEY_OF, value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,6 @@ def _all(config: SandboxConfig) -> Iterator[Refusal]:
 
 def _is_excused(key: str, best_effort: Sequence[str]) -> bool:
     return any(key == path or key.startswith(f"{path}.") for path in best_effort)
-
-
-def value_of(config: SandboxConfig, name: str) -> object:
-    """The value of a field by its name, `limits.x` being one of its limits."""
-    outer, _, inner = name.partition(".")
-    return getattr(config.limits, inner) if inner else getattr(config, outer)
 
 
 def refuse(config: SandboxConfig) -> tuple[str, ...]:

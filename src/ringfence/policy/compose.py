@@ -1,0 +1,211 @@
+"""Configs compose by narrowing: a child takes away from what its parent allows and never adds.
+
+The result allows what both allow. What a child would add is an error that names each key, never silently left out, so that whoever
+wrote the child learns of it. Lists that close (deny, protect) are joined. A child speaks about the fields that it names; the
+others are its parent's. The built-in lists of secrets and protected settings are in no config, so no child can shorten them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from ringfence.errors import WideningError
+from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
+from ringfence.policy.keys import KEY_OF, value_of
+from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
+
+Rule = Callable[[Any, Any], bool]
+"""Whether the second value, a child's, opens nothing that the first, its parent's, closes."""
+
+NOTHING, READ, WRITE = 0, 1, 2
+
+
+def _up_to(*order: str) -> Rule:
+    return lambda parent, child: order.index(child) <= order.index(parent)
+
+
+def _part_of(parent: Collection[object], child: Collection[object]) -> bool:
+    return all(entry in parent for entry in child)
+
+
+def _no_more(parent: float | None, child: float | None) -> bool:
+    """A limit; None is none."""
+    return parent is None or (child is not None and child <= parent)
+
+
+def _no_more_granted(parent: float | None, child: float | None) -> bool:
+    """What is guaranteed; None is nothing."""
+    return child is None or (parent is not None and child <= parent)
+
+
+def _same(parent: object, child: object) -> bool:
+    return parent == child
+
+
+def _same_or(*narrow: object) -> Rule:
+    return lambda parent, child: child in narrow or parent == child
+
+
+RULES: dict[str, Rule] = {
+    "mode": _up_to("read-only", "workspace-write", "danger-full-access"),
+    "on_planted": lambda parent, child: parent in ("report", child),
+    "environment": lambda parent, child: _part_of(parent.items(), child.items()),
+    "pass_environment": _part_of,
+    "allow_network": _same_or(False),
+    "network_allow": _part_of,
+    "network_publish": _part_of,
+    "on_unknown_domain": _same_or("deny"),
+    "egress_proxy": _same_or(False),
+    "credentials_git": _same_or("none"),
+    "credentials_tools": _same_or("none"),
+    "python": _same,
+    "preload": _part_of,
+    "syscalls": _part_of,
+    "devices": _part_of,
+    "image": _same,
+    "fresh_per_task": _same_or(True),
+    "snapshot_on_exit": _same_or(False),
+    "permissions": _part_of,
+    "escalation": _same_or("none"),
+    "best_effort": _part_of,
+    "deny": lambda parent, child: True,
+    "protect": lambda parent, child: True,
+    "policy_files": lambda parent, child: True,
+    "limits.output_head_bytes": lambda parent, child: True,  # how a bounded number of bytes is divided
+    **{
+        f"limits.{entry.name}": _no_more_granted if "guaranteed" in entry.name else _no_more
+        for entry in fields(SandboxLimits)
+        if entry.name != "output_head_bytes"
+    },
+}
+"""Every field but those of files, which are judged by what each path may be used for, and those of tiers, judged as a set."""
+
+FILES = ("workspace", "read_only", "writable", "mode")
+TIERS = ("tier", "isolation", "minimum")
+
+
+def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] | None = None) -> SandboxConfig:
+    """The config that allows what parent and child both allow.
+
+    said: the fields that child speaks about (`mode`, `limits.wall_seconds`); None takes those that differ from their default.
+    Raises WideningError, naming every key of child that opens what parent closes, and ConfigError where the two contradict.
+    Paths of the result are absolute. Not promised: that files which are missing now, or links that change, lie where they did.
+    """
+    named = differing(child, SandboxConfig()) if said is None else frozenset(said)
+    whole, part = anchored(parent), anchored(child)
+    wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(whole, name), value_of(part, name))]
+    changes = {name: _joined(whole, part, name) for name in named}
+    result = _changed(whole, changes)
+    if not _tiers(result) <= _tiers(whole) and _tiers(whole) != {"process"}:
+        wider += [name for name in TIERS if name in named]
+    wider += [name for name in _wider_files(whole, result) if name in named and name not in wider]
+    if wider:
+        keys = tuple(KEY_OF.get(name, name) for name in wider)
+        raise WideningError("; ".join(_said(whole, part, name) for name in wider) + ".", keys=keys)
+    return result
+
+
+def _said(parent: SandboxConfig, child: SandboxConfig, name: str) -> str:
+    return f"{KEY_OF.get(name, name)} would widen {value_of(parent, name)!r} to {value_of(child, name)!r}"
+
+
+def _joined(parent: SandboxConfig, child: SandboxConfig, name: str) -> object:
+    """What the result has for a field that the child names."""
+    if name in ("deny", "protect", "policy_files"):
+        return tuple(dict.fromkeys((*getattr(parent, name), *getattr(child, name))))
+    return value_of(child, name)
+
+
+def _changed(config: SandboxConfig, changes: dict[str, Any]) -> SandboxConfig:
+    """config with changes; what was read-only within a folder that is still writable stays so."""
+    limits = {name.removeprefix("limits."): value for name, value in changes.items() if name.startswith("limits.")}
+    whole = {name: value for name, value in changes.items() if not name.startswith("limits.")}
+    if "output_bytes" in limits and (config.limits.output_head_bytes or 0) > limits["output_bytes"]:
+        limits.setdefault("output_head_bytes", None)
+    result = replace(config, **whole, limits=replace(config.limits, **limits))
+    open_to_write = replace(result, read_only=())
+    kept = [
+        path
+        for path in config.read_only
+        if path not in (*result.read_only, *result.writable) and access(open_to_write, os.fspath(path)) == WRITE
+    ]
+    return replace(result, read_only=(*result.read_only, *kept))
+
+
+def _tiers(config: SandboxConfig) -> set[str]:
+    """The tiers that may hold a box of this config."""
+    if config.tier != "auto":
+        return {config.tier}
+    if config.isolation is not None:
+        named = {*LEVELS[config.isolation]}
+        return named | {"process"} if config.minimum == "process" else named
+    floor = {"process"} if config.minimum == "process" else set()
+    return {tier for level, tiers in LEVELS.items() if level != "host" for tier in tiers} | floor
+
+
+# Files
+
+
+def access(config: SandboxConfig, path: str) -> int:
+    """What an anchored config lets a box do with a path: the deepest folder that holds it decides, of two alike the wider."""
+    if config.mode == "danger-full-access":
+        return WRITE
+    best, found = -1, NOTHING
+    for root, allowed in _roots(config):
+        if (path == root or path.startswith(root.rstrip("/") + "/")) and len(root) >= best:
+            best, found = len(root), allowed
+    return found
+
+
+def _roots(config: SandboxConfig) -> Iterator[tuple[str, int]]:
+    for path in config.read_only:
+        yield os.fspath(path), READ
+    for path in config.writable:
+        yield os.fspath(path), WRITE
+    if config.workspace is not None:
+        yield os.fspath(config.workspace), READ if config.mode == "read-only" else WRITE
+
+
+def _wider_files(parent: SandboxConfig, result: SandboxConfig) -> Iterator[str]:
+    """The fields of result that give a path more than parent does.
+
+    Where the deciding folder changes is where a folder is named, so it is enough to look at each that either names.
+    """
+    points = {path for config in (parent, result) for path, _ in _roots(config)}
+    opened = {path for path in points if access(result, path) > access(parent, path)}
+    for name in FILES[:3]:
+        value = getattr(result, name)
+        named = [value] if isinstance(value, str) else value or ()
+        if any(path == point or point.startswith(path.rstrip("/") + "/") for path in named for point in opened):
+            yield name
+
+
+def anchored(config: SandboxConfig) -> SandboxConfig:
+    """The same config with every path absolute and without links, so that it can be compared with another one."""
+    workspace = os.path.realpath(config.workspace) if config.workspace is not None else None
+    base = workspace or "/"
+    return replace(
+        config,
+        workspace=workspace,
+        read_only=tuple(os.path.realpath(os.path.join(base, path)) for path in config.read_only),
+        writable=tuple(os.path.realpath(os.path.join(base, path)) for path in config.writable),
+        python=os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None,
+        deny=_anchored_patterns(config.deny, workspace or EPHEMERAL),
+        protect=_anchored_patterns(config.protect, workspace or EPHEMERAL),
+    )
+
+
+def _anchored_patterns(patterns: Iterable[str], workspace: str) -> tuple[str, ...]:
+    """Patterns as absolute ones; `**/` holds at any depth of whatever workspace there is."""
+    home = os.path.expanduser("~")
+    return tuple(each if each.startswith("**/") else absolute_pattern(each, workspace, home) for each in patterns)
+
+
+def differing(config: SandboxConfig, other: SandboxConfig) -> frozenset[str]:
+    """The names of the fields that differ between two configs."""
+    names = [entry.name for entry in fields(SandboxConfig) if entry.name != "limits"]
+    names += [f"limits.{entry.name}" for entry in fields(SandboxLimits)]
+    return frozenset(name for name in names if value_of(config, name) != value_of(other, name))

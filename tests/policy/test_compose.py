@@ -1,0 +1,245 @@
+"""Configs compose by narrowing: the result allows nothing that one of its inputs closes, and a child that would add is refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from ringfence.errors import ConfigError, WideningError
+from ringfence.policy.compose import FILES, RULES, TIERS, anchored, compose
+from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
+from ringfence.policy.keys import KEY_OF
+
+FOLDERS = ["/w", "/w/a", "/w/a/b", "/w/c", "/x", "/x/y"]
+POINTS = [*FOLDERS, "/w/other", "/w/a/b/deep", "/x/y/z", "/elsewhere", "/"]
+NAMES = st.lists(st.sampled_from(["A", "B", "C"]), max_size=3, unique=True)
+
+
+def amount(name: str) -> st.SearchStrategy[object]:
+    least = 16 if name == "open_files" else 1
+    numbers = st.integers(least, least + 3)
+    return numbers if name == "output_bytes" else st.none() | numbers
+
+
+LIMITS = st.fixed_dictionaries({}, optional={entry.name: amount(entry.name) for entry in fields(SandboxLimits)})
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        "tier": st.sampled_from(["auto", "process", "namespaces", "landlock", "docker"]),
+        "isolation": st.sampled_from([None, *LEVELS]),
+        "minimum": st.sampled_from([None, "os", "process"]),
+        "mode": st.sampled_from(["read-only", "workspace-write", "danger-full-access"]),
+        "workspace": st.sampled_from([None, *FOLDERS]),
+        "read_only": st.lists(st.sampled_from(FOLDERS), max_size=3, unique=True),
+        "writable": st.lists(st.sampled_from(FOLDERS), max_size=2, unique=True),
+        "deny": st.lists(st.sampled_from(["**/.env", "secret", "/w/key", "~/.ssh"]), max_size=3),
+        "protect": st.lists(st.sampled_from(["**/hook", "/w/key"]), max_size=2),
+        "on_planted": st.sampled_from(["report", "remove", "refuse"]),
+        "environment": st.dictionaries(st.sampled_from(["CI", "TZ"]), st.sampled_from(["0", "1"])),
+        "pass_environment": NAMES,
+        "allow_network": st.booleans(),
+        "network_allow": st.lists(st.sampled_from(["a.example.com:443", "b.example.com:443"]), unique=True),
+        "network_publish": st.lists(st.sampled_from([80, 8080]), unique=True),
+        "on_unknown_domain": st.sampled_from(["deny", "ask"]),
+        "credentials_git": st.sampled_from(["none", "proxy"]),
+        "syscalls": st.lists(st.sampled_from(["debug", "nested"]), unique=True),
+        "devices": st.lists(st.sampled_from(["/dev/kvm", "/dev/fuse"]), unique=True),
+        "preload": st.lists(st.sampled_from(["json", "re"]), unique=True),
+        "python": st.sampled_from([None, "/usr/bin/python3"]),
+        "snapshot_on_exit": st.booleans(),
+        "fresh_per_task": st.booleans(),
+        "best_effort": st.lists(st.sampled_from(["resources.disk_gib", "resources.inodes"]), unique=True),
+    },
+)
+CHILDREN = st.tuples(SETTINGS, LIMITS)
+
+
+def made(parts: tuple[dict[str, object], dict[str, object]]) -> SandboxConfig:
+    settings, limits = parts
+    try:
+        return SandboxConfig(**settings, limits=SandboxLimits(**limits))  # type: ignore[arg-type]
+    except ConfigError:
+        assume(False)
+        raise
+
+
+def said(parts: tuple[dict[str, object], dict[str, object]]) -> set[str]:
+    return {*parts[0], *(f"limits.{name}" for name in parts[1])}
+
+
+def use(config: SandboxConfig, point: str) -> int:
+    """0 nothing, 1 read, 2 write: the longest of the folders that hold a path decides, the stricter one where two are alike."""
+    if config.mode == "danger-full-access":
+        return 2
+    roots = [(str(path), 1) for path in config.read_only] + [(str(path), 2) for path in config.writable]
+    if config.workspace:
+        roots.append((str(config.workspace), 1 if config.mode == "read-only" else 2))
+    fitting = [(len(root), -allowed) for root, allowed in roots if point == root or point.startswith(root.rstrip("/") + "/")]
+    return -max(fitting)[1] if fitting else 0
+
+
+def allows_no_more(result: SandboxConfig, given: SandboxConfig, named: set[str]) -> list[str]:
+    """The fields in which result allows something that given, in those that it names, does not."""
+    wrong = []
+    if named >= {"workspace", "read_only", "writable", "mode"}:
+        wrong += [point for point in POINTS if use(result, point) > use(given, point)]
+    for name in named & {"pass_environment", "network_allow", "network_publish", "syscalls", "devices", "preload", "best_effort"}:
+        wrong += [name] if set(getattr(result, name)) - set(getattr(given, name)) else []
+    if "environment" in named and set(result.environment.items()) - set(given.environment.items()):
+        wrong.append("environment")
+    for name in named & {"deny", "protect"}:
+        wrong += [name] if set(getattr(anchored(given), name)) - set(getattr(result, name)) else []
+    for name, open_value in (
+        ("allow_network", True),
+        ("snapshot_on_exit", True),
+        ("fresh_per_task", False),
+        ("on_unknown_domain", "ask"),
+    ):
+        if name in named and getattr(result, name) == open_value != getattr(given, name):
+            wrong.append(name)
+    for name in SandboxLimits.__slots__:
+        if f"limits.{name}" not in named or name == "output_head_bytes":
+            continue
+        ours, theirs = getattr(result.limits, name), getattr(given.limits, name)
+        if "guaranteed" in name:
+            wrong += [name] if ours is not None and (theirs is None or ours > theirs) else []
+        else:
+            wrong += [name] if theirs is not None and (ours is None or ours > theirs) else []
+    return wrong
+
+
+EVERYTHING = {entry.name for entry in fields(SandboxConfig)} - {"limits"} | {
+    f"limits.{entry.name}" for entry in fields(SandboxLimits)
+}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@given(CHILDREN, CHILDREN)
+def test_the_result_allows_no_more_than_either_input(parents: tuple, children: tuple) -> None:  # type: ignore[type-arg]
+    parent, child = made(parents), made(children)
+    try:
+        result = compose(parent, child, said(children))
+    except ConfigError:
+        return
+    assert allows_no_more(result, parent, EVERYTHING) == []
+    assert allows_no_more(result, child, said(children)) == []
+    assert compose(result, result, EVERYTHING) == result
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@given(CHILDREN, CHILDREN)
+def test_a_child_that_says_more_in_one_field_is_refused_by_the_name_of_that_field(parents: tuple, children: tuple) -> None:  # type: ignore[type-arg]
+    parent, child = made(parents), made(children)
+    for name in said(children) & RULES.keys() - {"deny", "protect", "mode", "python"}:
+        try:
+            result = compose(parent, child, {name})
+        except WideningError as error:
+            refused = error.fields["keys"]
+        except ConfigError:
+            continue
+        else:
+            assert allows_no_more(result, child, {name}) == []
+            continue
+        assert refused == (KEY_OF[name],)
+
+
+@settings(max_examples=50, deadline=None)
+@given(CHILDREN)
+def test_a_config_composed_with_one_that_says_nothing_is_itself(parts: tuple) -> None:  # type: ignore[type-arg]
+    config = made(parts)
+    assert compose(config, SandboxConfig()) == anchored(config)
+    assert compose(config, config, EVERYTHING) == replace(
+        anchored(config), deny=compose(config, config).deny, protect=compose(config, config).protect
+    )
+
+
+def test_every_field_has_a_rule() -> None:
+    assert RULES.keys() | {*FILES} | {*TIERS} == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "key"),
+    [
+        ({}, {"mode": "danger-full-access"}, "mode"),
+        ({"mode": "read-only"}, {"mode": "danger-full-access"}, "mode"),
+        ({}, {"workspace": "/w"}, "filesystem.workspace.path"),
+        ({"workspace": "/w/a"}, {"workspace": "/w"}, "filesystem.workspace.path"),
+        ({"workspace": "/w/a"}, {"workspace": "/w/ab"}, "filesystem.workspace.path"),
+        ({"workspace": "/w"}, {"writable": ["/x"]}, "filesystem.writable"),
+        ({"workspace": "/w"}, {"read_only": ["/x"]}, "filesystem.read_only"),
+        ({"read_only": ["/x"]}, {"writable": ["/x"]}, "filesystem.writable"),
+        ({"read_only": ["/x"]}, {"writable": ["/x/y"]}, "filesystem.writable"),
+        ({}, {"environment": {"A": "1"}}, "environment.set"),
+        ({"environment": {"A": "1"}}, {"environment": {"A": "2"}}, "environment.set"),
+        ({}, {"pass_environment": ["A"]}, "environment.pass"),
+        ({}, {"allow_network": True}, "network.default"),
+        ({}, {"network_allow": ["example.com:443"]}, "network.allow"),
+        ({}, {"syscalls": ["debug"]}, "syscalls"),
+        ({}, {"devices": ["/dev/kvm"]}, "devices"),
+        ({}, {"tier": "process"}, "tier"),
+        ({"tier": "namespaces"}, {"tier": "landlock"}, "tier"),
+        ({}, {"minimum": "process"}, "minimum"),
+        ({"isolation": "microvm"}, {"isolation": "os"}, "isolation"),
+        ({"on_planted": "refuse"}, {"on_planted": "remove"}, "on_planted"),
+        ({}, {"best_effort": ["resources.disk_gib"]}, "best_effort"),
+        ({}, {"python": "/usr/bin/python3"}, "python.interpreter"),
+        ({}, {"limits": SandboxLimits(wall_seconds=121)}, "resources.run_seconds"),
+        ({}, {"limits": SandboxLimits(cpu_seconds=None)}, "resources.cpu_seconds"),
+        ({}, {"limits": SandboxLimits(cpu_guaranteed=1)}, "resources.cpu.guaranteed"),
+    ],
+)
+def test_what_would_widen_is_an_error_that_names_its_key(parent: dict[str, object], child: dict[str, object], key: str) -> None:
+    whole, part = SandboxConfig(**parent), SandboxConfig(**child)  # type: ignore[arg-type]
+    with pytest.raises(WideningError) as caught:
+        compose(whole, part)
+    assert caught.value.fields["keys"] == (key,)
+    assert key in str(caught.value)
+
+
+def test_all_that_would_widen_is_named_at_once() -> None:
+    with pytest.raises(WideningError) as caught:
+        compose(SandboxConfig(), SandboxConfig(allow_network=True, syscalls=["debug"], pass_environment=["A"]))
+    assert set(caught.value.fields["keys"]) == {"network.default", "syscalls", "environment.pass"}  # type: ignore[call-overload]
+
+
+def test_a_part_that_is_read_only_stays_so_when_the_child_does_not_name_it() -> None:
+    parent = SandboxConfig(workspace="/w", read_only=["/w/a", "/x"])
+    result = compose(parent, SandboxConfig(), {"read_only"})
+    assert result.read_only == ("/w/a",)
+    assert [use(result, point) for point in ("/w", "/w/a/b", "/x")] == [2, 1, 0]
+
+
+def test_links_do_not_lead_out_of_what_the_parent_allows(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+    (inside / "link").symlink_to(outside)
+    parent = SandboxConfig(workspace=inside)
+    with pytest.raises(WideningError):
+        compose(parent, SandboxConfig(workspace=inside / "link"))
+    (outside / "link").symlink_to(inside)
+    assert compose(parent, SandboxConfig(workspace=outside / "link")).workspace == os.path.realpath(inside)
+
+
+def test_what_is_closed_stays_closed_where_the_workspace_moves() -> None:
+    parent = SandboxConfig(workspace="/w", deny=["a/key", "**/.env"], protect=["a/hook"])
+    result = compose(parent, SandboxConfig(workspace="/w/a", deny=["own"]))
+    assert set(result.deny) == {"/w/a/key", "**/.env", "/w/a/own"}
+    assert result.protect == ("/w/a/hook",)
+
+
+def test_three_configs_compose_alike_in_whatever_way_they_are_grouped() -> None:
+    parts = [
+        SandboxConfig(workspace="/w", deny=["/w/x"]),
+        SandboxConfig(mode="read-only"),
+        SandboxConfig(limits=SandboxLimits(wall_seconds=5)),
+    ]
+    one = compose(compose(parts[0], parts[1]), parts[2])
+    for order in itertools.permutations(parts[1:]):
+        assert compose(compose(parts[0], order[0]), order[1]) == one
