@@ -63,7 +63,9 @@ CHILDREN = st.tuples(SETTINGS, LIMITS)
 def made(parts: tuple[dict[str, object], dict[str, object]]) -> SandboxConfig:
     settings, limits = parts
     try:
-        return SandboxConfig(**settings, limits=SandboxLimits(**limits))  # type: ignore[arg-type]
+        config = SandboxConfig(**settings, limits=SandboxLimits(**limits))  # type: ignore[arg-type]
+        anchored(config)
+        return config
     except ConfigError:
         assume(False)
         raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from ringfence.errors import WideningError
+from ringfence.errors import ConfigError, WideningError
 from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
 from ringfence.policy.keys import KEY_OF, value_of
 from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
@@ -184,14 +184,21 @@ def _wider_files(parent: SandboxConfig, result: SandboxConfig) -> Iterator[str]:
 
 
 def anchored(config: SandboxConfig) -> SandboxConfig:
-    """The same config with every path absolute and without links, so that it can be compared with another one."""
+    """The same config with every path absolute and without links, so that it can be compared with another one.
+
+    Raises ConfigError where a path is said to be both read-only and writable.
+    """
     workspace = os.path.realpath(config.workspace) if config.workspace is not None else None
     base = workspace or "/"
+    read_only = tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.read_only))
+    writable = tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.writable))
+    if both := {*read_only} & ({*writable, workspace} if config.mode == "workspace-write" else {*writable}):
+        raise ConfigError(f"{min(map(str, both))} is said to be read-only and to be writable: one of them must go.")
     return replace(
         config,
         workspace=workspace,
-        read_only=tuple(os.path.realpath(os.path.join(base, path)) for path in config.read_only),
-        writable=tuple(os.path.realpath(os.path.join(base, path)) for path in config.writable),
+        read_only=read_only,
+        writable=writable,
         python=os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None,
         deny=_anchored_patterns(config.deny, workspace or EPHEMERAL),
         protect=_anchored_patterns(config.protect, workspace or EPHEMERAL),
@@ -201,7 +208,7 @@ def anchored(config: SandboxConfig) -> SandboxConfig:
 def _anchored_patterns(patterns: Iterable[str], workspace: str) -> tuple[str, ...]:
     """Patterns as absolute ones; `**/` holds at any depth of whatever workspace there is."""
     home = os.path.expanduser("~")
-    return tuple(each if each.startswith("**/") else absolute_pattern(each, workspace, home) for each in patterns)
+    return tuple(dict.fromkeys(each if each.startswith("**/") else absolute_pattern(each, workspace, home) for each in patterns))
 
 
 def differing(config: SandboxConfig, other: SandboxConfig) -> frozenset[str]:
