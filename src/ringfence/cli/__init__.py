@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "run a command in a box",
     "python": "run a Python program in a box",
     "check": "check a policy file and try its examples",
+    "policy": "compare policy files, print their schema",
 }
 """The modules of this package that are commands, with their line in the help."""
 

@@ -20,8 +20,9 @@ KEPT_BYTES = 2
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workspace", metavar="DIR", default=".", help="the folder that the box may write (default: this one)")
-    parser.add_argument("--tier", metavar="T", default="auto", help="the boundary, by name (default: the strongest there is)")
+    parser.add_argument("--policy", metavar="FILE", action="append", help="a policy file; a further one can only take away")
+    parser.add_argument("--workspace", metavar="DIR", help="the folder that the box may write (default: this one)")
+    parser.add_argument("--tier", metavar="T", help="the boundary, by name (default: the strongest there is)")
     parser.add_argument("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120)")
 
 
@@ -29,8 +30,15 @@ def config(given: argparse.Namespace) -> SandboxConfig:
     """The config of the options. --timeout may be longer than the default limit: on a command line it is the limit."""
     from ringfence.policy.config import SandboxConfig, SandboxLimits
 
-    limits = {"wall_seconds": given.timeout} if given.timeout is not None else {}
-    return SandboxConfig(workspace=given.workspace, tier=given.tier, limits=SandboxLimits(output_bytes=KEPT_BYTES, **limits))
+    limits = SandboxLimits(output_bytes=KEPT_BYTES, **({"wall_seconds": given.timeout} if given.timeout is not None else {}))
+    if given.policy:
+        from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
+
+        said = {"workspace": given.workspace, "tier": given.tier, "limits.wall_seconds": given.timeout}
+        return load_config(
+            given.policy, SandboxConfig(workspace=given.workspace or ".", tier=given.tier or "auto", limits=limits), said
+        )
+    return SandboxConfig(workspace=given.workspace or ".", tier=given.tier or "auto", limits=limits)
 
 
 def caller_input() -> bytes | None:

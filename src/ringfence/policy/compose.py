@@ -14,7 +14,7 @@ from typing import Any
 
 from ringfence.errors import ConfigError, WideningError
 from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
-from ringfence.policy.keys import KEY_OF, value_of
+from ringfence.policy.keys import KEY_OF, as_written, shown, value_of
 from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
 
 Rule = Callable[[Any, Any], bool]
@@ -103,13 +103,14 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
         wider += [name for name in TIERS if name in named]
     wider += [name for name in _wider_files(whole, result) if name in named and name not in wider]
     if wider:
-        keys = tuple(KEY_OF.get(name, name) for name in wider)
+        keys = tuple(KEY_OF[name] for name in wider)
         raise WideningError("; ".join(_said(whole, part, name) for name in wider) + ".", keys=keys)
     return result
 
 
 def _said(parent: SandboxConfig, child: SandboxConfig, name: str) -> str:
-    return f"{KEY_OF.get(name, name)} would widen {value_of(parent, name)!r} to {value_of(child, name)!r}"
+    key = KEY_OF[name]
+    return f"{key} would widen {shown(as_written(parent, key))} to {shown(as_written(child, key))}"
 
 
 def _joined(parent: SandboxConfig, child: SandboxConfig, name: str) -> object:

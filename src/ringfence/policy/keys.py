@@ -5,6 +5,8 @@ Files count in GiB, MiB and minutes, a config in bytes and seconds: the number b
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -69,3 +71,25 @@ def value_of(config: SandboxConfig, name: str) -> Any:
     outer, _, inner = name.partition(".")
     value = getattr(config.limits, inner) if inner else getattr(config, outer)
     return tuple(value) if isinstance(value, list) else value
+
+
+def as_written(config: SandboxConfig, key: str) -> object:
+    """The value of a key as a policy file has it, in its own units."""
+    name, unit = FIELDS[key]
+    value = config.limits.head_bytes if name == "limits.output_head_bytes" else value_of(config, name)
+    if name == "allow_network":
+        return "allow" if value else "deny"
+    if name == "python":
+        return value or "auto"
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple):
+        return sorted(os.fspath(entry) if not isinstance(entry, int) else entry for entry in value)
+    if unit > 1 and isinstance(value, (int, float)):
+        return value // unit if value % unit == 0 else value / unit
+    return value
+
+
+def shown(value: object) -> str:
+    """A value as it would be written in a policy file, characters that a terminal would act on spelled out."""
+    return json.dumps(value, sort_keys=True)

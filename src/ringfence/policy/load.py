@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from ringfence.errors import ConfigError, PolicyError
+from ringfence.policy.compose import compose
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.policy.document import Document, Path, Value, key_of
 from ringfence.policy.keys import FIELDS
@@ -68,6 +69,26 @@ def load_policy(file: str | os.PathLike[str]) -> Policy:
         raise _placed(document, error) from None
     named = frozenset(name for key, (name, _) in FIELDS.items() if _is_said(document.value, key))
     return Policy(document, config, named | {"policy_files"}, tuple(_examples(document, said, folder)))
+
+
+def load_config(files: Sequence[str | os.PathLike[str]], options: SandboxConfig, given: Mapping[str, object]) -> SandboxConfig:
+    """The config of a policy file, narrowed by each further one and then by options, in the fields that given has a value for.
+
+    The workspace of options is taken where no file names one; what is kept of the output is always that of options. Raises
+    PolicyError, and WideningError where a later part would open what an earlier one closes.
+    """
+    first, *others = (load_policy(file) for file in files)
+    config = first.config
+    for policy in others:
+        config = compose(config, policy.config, policy.said)
+    said = {name for name, value in given.items() if value is not None}
+    if config.workspace is None:
+        config = replace(config, workspace=options.workspace)
+        said.discard("workspace")
+    config = compose(config, options, said)
+    kept = options.limits
+    limits = replace(config.limits, output_bytes=kept.output_bytes, output_head_bytes=kept.output_head_bytes)
+    return replace(config, limits=limits)
 
 
 def _checked(document: Document) -> PolicyFile:

@@ -20,9 +20,12 @@ class Refusal:
     waits_for: str
     excused: bool
 
+    @property
+    def name(self) -> str:
+        return self.key if self.key == self.field else f"{self.key} ({self.field})"
+
     def __str__(self) -> str:
-        name = self.key if self.key == self.field else f"{self.key} ({self.field})"
-        return f"{name} cannot be enforced by this version: it waits for {self.waits_for}."
+        return f"{self.name} cannot be enforced by this version: it waits for {self.waits_for}."
 
 
 def refusals(config: SandboxConfig) -> tuple[Refusal, ...]:
@@ -53,11 +56,13 @@ def refuse(config: SandboxConfig) -> tuple[str, ...]:
     found = refusals(config)
     refused = [refusal for refusal in found if not refusal.excused]
     if refused:
-        keys = ", ".join(refusal.key for refusal in refused)
-        hint = "Remove it" if len(refused) == 1 else f"Remove them ({keys})"
+        waiting: dict[str, list[str]] = {}
+        for refusal in refused:
+            waiting.setdefault(refusal.waits_for, []).append(refusal.name)
+        said = "; ".join(f"{', '.join(names)} (waits for {what})" for what, names in waiting.items())
         raise UnenforceableError(
-            " ".join(str(refusal) for refusal in refused),
-            hint=f"{hint}, or name it in best_effort to go on without.",
+            f"this version cannot enforce {said}.",
+            hint="Leave out what is named, or name its key in best_effort to go on without it.",
             refusals=tuple(refused),
         )
     return tuple(f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found)

@@ -1,0 +1,63 @@
+"""What differs between two configs, by the keys of a policy file, and which of the two allows more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ringfence.errors import ConfigError
+from ringfence.policy.compose import anchored, compose, differing
+from ringfence.policy.config import SandboxConfig
+from ringfence.policy.keys import FIELDS, as_written, shown, value_of
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key with its values in both, as a file has them. change: 'narrower', 'wider' or 'other', from the first to the second."""
+
+    key: str
+    first: object
+    second: object
+    change: str
+
+
+def differences(first: SandboxConfig, second: SandboxConfig) -> tuple[Difference, ...]:
+    """Every key in which the two differ, in the order of a policy file. Where they were written is no difference."""
+    one, two = (replace(anchored(config), policy_files=()) for config in (first, second))
+    names = differing(one, two)
+    return tuple(
+        Difference(key, as_written(one, key), as_written(two, key), _change(one, two, name))
+        for key, (name, _) in FIELDS.items()
+        if name in names and not _alike(one, two, name)
+    )
+
+
+def _alike(one: SandboxConfig, two: SandboxConfig, name: str) -> bool:
+    """Whether two values mean the same: the order of most lists means nothing."""
+    a, b = value_of(one, name), value_of(two, name)
+    if name == "limits.output_head_bytes":
+        return one.limits.head_bytes == two.limits.head_bytes
+    return name != "preload" and isinstance(a, tuple) and isinstance(b, tuple) and set(a) == set(b)
+
+
+def _change(one: SandboxConfig, two: SandboxConfig, name: str) -> str:
+    narrower, wider = _narrows(one, two, name), _narrows(two, one, name)
+    return "narrower" if narrower and not wider else "wider" if wider and not narrower else "other"
+
+
+def _narrows(parent: SandboxConfig, child: SandboxConfig, name: str) -> bool:
+    if name in ("deny", "protect"):
+        return set(value_of(parent, name)) <= set(value_of(child, name))
+    try:
+        compose(parent, child, {name})
+    except ConfigError:
+        return False
+    return True
+
+
+def lines(found: tuple[Difference, ...]) -> Iterator[str]:
+    """The differences to read: a key, what the second allows against the first, and both values."""
+    for each in found:
+        yield f"{each.key}: {each.change}"
+        yield f"  - {shown(each.first)}"
+        yield f"  + {shown(each.second)}"
