@@ -29,6 +29,7 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "filesystem.writable": ("writable", 1),
         "filesystem.deny": ("deny", 1),
         "filesystem.protect": ("protect", 1),
+        "filesystem.walk_entries": ("walk_entries", 1),
         "network.default": ("allow_network", 1),
         "network.egress_proxy": ("egress_proxy", 1),
         "network.allow": ("network_allow", 1),

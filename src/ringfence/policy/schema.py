@@ -74,6 +74,10 @@ class Filesystem(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "policy file itself is always in it."
         ),
     ] = []
+    walk_entries: Annotated[
+        Annotated[int, Meta(ge=1, le=1 << 30)],
+        about("Names looked at in each folder that a box shares, for what must not be read; where there are more, no box is made."),
+    ] = 200_000
 
 
 class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
