@@ -100,9 +100,9 @@ def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tupl
     """What is protected in the folders of the host, with what was made for it; held receives what is to be released."""
     if policy.workspace is None and not policy.writable:
         return NOTHING_FOUND, ()
-    from ringfence.confine.protected.find import find  # a box without a folder of the host needs none of it
+    from ringfence.confine.protected.find import find, nested_in  # a box without a folder of the host needs none of it
 
-    found = find(policy, os.path.expanduser("~"), covers.rules)
+    found = find(policy, os.path.expanduser("~"), covers.rules, nested_in(policy))
     if not found.wanted:
         return found, found.protected
     from ringfence.confine.protected.stubs import Held

@@ -6,13 +6,18 @@ target too where that lies in a writable folder. A target elsewhere is never mou
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 
 from ringfence.confine.protected import names
 from ringfence.confine.protected.look import Look
 from ringfence.confine.protected.plan import Found
+from ringfence.confine.protected.planted import TREES, writable_folders
 from ringfence.confine.protected.repository import Repositories
+from ringfence.errors import WorkspaceError
 from ringfence.policy.resolve import ResolvedPolicy
+
+MAX_REPOSITORIES = 500
 
 
 def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), nested: Iterable[str] = ()) -> Found:
@@ -26,11 +31,39 @@ def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), neste
     look = Look(policy, home, covered)
     repositories = Repositories(look)
     roots = [folder.path for folder in (*policy.writable, *((policy.workspace,) if policy.workspace else ())) if folder.is_dir]
-    for root in (*roots, *nested):
+    for root in roots:
         repositories.at(root)
         look.settings(root, names.SETTINGS, missing=True)
-    for root in roots:
         look.settings(root, names.SHELLS, missing=False)
+    for worktree in nested:
+        repositories.at(worktree)
+        look.settings(worktree, names.SETTINGS, missing=False)
     for pattern in policy.protect:
         look.narrow(pattern)
     return look.result(tuple(repositories.folders))
+
+
+def nested_in(policy: ResolvedPolicy) -> tuple[str, ...]:
+    """The worktrees of the repositories that lie further in the writable folders, and the bare ones, outer before inner.
+
+    Taken from what is looked through for planted repositories, which the kernel keeps true from one box to the next. Raises
+    WorkspaceError where there are more than can be held.
+    """
+    found: list[str] = []
+    for folder in writable_folders(policy):
+        tree = TREES.take(folder)
+        try:
+            TREES.dispatch()
+            tree.look(everything=not (tree.watched and tree.whole))
+            for path in tree.repositories:
+                inner = os.path.dirname(path) if os.path.basename(path) == names.GIT else path
+                if inner not in ("", "."):
+                    found.append(f"{folder.path}/{inner}")
+        finally:
+            TREES.give_back(folder)
+    if len(found) > MAX_REPOSITORIES:
+        raise WorkspaceError(
+            f"the box could write {len(found)} repositories; {MAX_REPOSITORIES} can be protected.",
+            hint="Name a folder that holds fewer of them.",
+        )
+    return tuple(sorted(found))
