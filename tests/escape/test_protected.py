@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import WorkspaceError
+from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.outcome import Level
 from ringfence.sync import Sandbox, SandboxConfig
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@example.com")
@@ -137,3 +138,265 @@ def test_a_hard_link_made_inside_gives_no_way_to_a_protected_file(repository: Pa
         assert attempt(box, "say(os.link, 'file', 'alias')") == "done"  # the control
         box.run(["/bin/sh", "-c", "ln .git/config alias2; echo '[x]' >> alias2"])
     assert content(repository / ".git" / "hooks") == before
+
+
+RUN = '#!/bin/sh\ntouch "$PWD/ran"\n'
+EVIL = "mkdir -p evil/objects evil/refs; cp .git/HEAD evil; printf '[core]\\nfsmonitor = ./run\\nbare = false\\n' > evil/config;"
+
+
+def with_run(repository: Path) -> Path:
+    """A program in the repository that leaves a mark where it ran."""
+    (repository / "run").write_text(RUN)
+    (repository / "run").chmod(0o755)
+    return repository
+
+
+def ran(repository: Path) -> bool:
+    return (repository / "ran").exists()
+
+
+# What a box does, after what the host did; git status on the host must run nothing of it.
+REDIRECTIONS = {
+    "a common folder": ("", EVIL + "echo ../evil > .git/commondir"),
+    "a common folder by a rename": ("", EVIL + "echo ../evil > x; mv x .git/commondir"),
+    "a common folder by a link": ("", EVIL + "echo ../evil > x; ln -sf ../x .git/commondir"),
+    "settings of the worktree": (
+        "git config extensions.worktreeConfig true",
+        "printf '[core]\\nfsmonitor = ./run\\n' > .git/config.worktree",
+    ),
+    "settings of the worktree that are there": (
+        "git config extensions.worktreeConfig true; git config --worktree a.b c",
+        "printf '[core]\\nfsmonitor = ./run\\n' >> .git/config.worktree",
+    ),
+    "an included file": ("git config include.path ../more; touch more", "printf '[core]\\nfsmonitor = ./run\\n' > more"),
+    "an included file of an included file": (
+        "git config include.path ../more; mkdir d; printf '[include]\\npath = d/last\\n' > more; touch d/last",
+        "mv d e; mkdir d; printf '[core]\\nfsmonitor = ./run\\n' > d/last",
+    ),
+    "an included file by a condition": (
+        "git config includeIf.gitdir:/.path ../more; touch more",
+        "printf '[core]\\nfsmonitor = ./run\\n' > more",
+    ),
+    "a program that the settings name": (
+        "printf '#!/bin/sh\\n' > watcher; chmod +x watcher; git config core.fsmonitor ./watcher",
+        "cp run watcher",
+    ),
+    "a hooks folder in the tree": ("mkdir .hooks; git config core.hooksPath .hooks", "cp run .hooks/post-index-change; touch file"),
+    "a hooks folder that is not there": (
+        "git config core.hooksPath .hooks",
+        "mkdir .hooks; cp run .hooks/post-index-change; touch file",
+    ),
+    "a link among the hooks": (
+        "cp file hook; ln -s ../../hook .git/hooks/post-index-change",
+        "rm -f hook; cp run hook; touch file",
+    ),
+    "hooks where there are none": ("rm -rf .git/hooks", "mkdir .git/hooks; cp run .git/hooks/post-index-change; touch file"),
+    "a link to the hooks": (
+        "rm -rf .git/hooks; mkdir hooks; ln -s ../hooks .git/hooks",
+        "cp run hooks/post-index-change; touch file",
+    ),
+    "a link to the settings": ("mv .git/config c; ln -s ../c .git/config", "printf '[core]\\nfsmonitor = ./run\\n' >> c"),
+    "a link to the settings, exchanged": (
+        "mv .git/config c; ln -s ../c .git/config",
+        "cp c d; printf '[core]\\nfsmonitor = ./run\\n' >> d; rm -f .git/config; ln -s ../d .git/config",
+    ),
+    "a link to the repository": (
+        "mv .git repo; ln -s repo .git",
+        "rm -f .git; cp -r repo other; ln -s other .git; printf '[core]\\nfsmonitor = ./run\\n' >> other/config",
+    ),
+    "the file of a separate repository": (
+        "git init -q --separate-git-dir=repo",
+        "cp -r repo other; printf '[core]\\nfsmonitor = ./run\\n' >> other/config; echo gitdir: other > x; mv x .git;"
+        " echo gitdir: other > .git",
+    ),
+    "the settings of a separate repository": (
+        "git init -q --separate-git-dir=repo",
+        "printf '[core]\\nfsmonitor = ./run\\n' >> repo/config",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDIRECTIONS)
+def test_no_redirection_of_gits_settings_is_followed_by_git_outside(repository: Path, name: str, tier: str) -> None:
+    before, inside = REDIRECTIONS[name]
+    with_run(repository)
+    subprocess.run(["/bin/sh", "-ec", before], cwd=repository, env=ENVIRONMENT, check=True, timeout=30)
+    with Sandbox(SandboxConfig(workspace=repository, tier=tier)) as box:
+        box.run(["/bin/sh", "-c", inside])
+        if tier == "namespaces":
+            git(repository, "status")
+            assert not ran(repository)
+    git(repository, "status")
+    assert ran(repository) is (tier == "process")
+
+
+NESTED = {
+    "the settings of a submodule": "printf '[core]\\nfsmonitor = ../run\\n' >> .git/modules/sub/config",
+    "the folder of a submodule's settings": "cp -r .git/modules m; printf '[core]\\nfsmonitor = ../run\\n' >> m/sub/config;"
+    " mv .git/modules n; mv m .git/modules",
+    "the link of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\nworktree = ../sub\\n' >> m/config;"
+    " echo gitdir: ../m > sub/.git",
+    "the folder of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\nworktree = ../sub\\n' >> m/config;"
+    " mv sub sub2; mkdir sub; echo gitdir: ../m > sub/.git",
+    "a common folder of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\n' >> m/config;"
+    " echo ../../../m > .git/modules/sub/commondir",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_no_submodule_makes_git_outside_run_anything(repository: Path, name: str, tier: str) -> None:
+    with_run(repository)
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository), "sub")
+    git(repository, "commit", "-qm", "sub")
+    with Sandbox(SandboxConfig(workspace=repository, tier=tier)) as box:
+        box.run(["/bin/sh", "-c", NESTED[name]])
+    for folder in (repository, repository / "sub"):  # it may be broken, as anything that a box may write
+        subprocess.run(["git", "status"], cwd=folder, env=ENVIRONMENT, capture_output=True, timeout=30, check=False)
+    assert bool([*repository.rglob("ran")]) is (tier == "process")
+
+
+def test_a_linked_worktree_of_the_repository_keeps_its_way_back(repository: Path, tier: str) -> None:
+    with_run(repository)
+    git(repository, "worktree", "add", "-q", "wt")
+    act = (
+        EVIL + "echo ../../../evil > .git/worktrees/wt/commondir; cp -r .git/worktrees w; mv .git/worktrees x; mv w .git/worktrees"
+    )
+    with Sandbox(SandboxConfig(workspace=repository, tier=tier)) as box:
+        box.run(["/bin/sh", "-c", act.replace("./run", "../run")])
+    subprocess.run(["git", "status"], cwd=repository / "wt", env=ENVIRONMENT, capture_output=True, timeout=30, check=False)
+    assert bool([*repository.rglob("ran")]) is (tier == "process")
+
+
+def test_a_repository_further_in_is_held_like_the_one_at_the_top(repository: Path, tier: str) -> None:
+    with_run(repository)
+    git(repository, "clone", "-q", ".", "vendor/lib")
+    act = "printf '[core]\\nfsmonitor = ../../run\\n' >> vendor/lib/.git/config;"
+    act += "mv vendor v2; cp -r v2 vendor; printf '[core]\\nfsmonitor = ../../run\\n' >> vendor/lib/.git/config"
+    with Sandbox(SandboxConfig(workspace=repository, tier=tier)) as box:
+        box.run(["/bin/sh", "-c", act])
+    git(repository / "vendor" / "lib", "status")
+    assert bool([*repository.rglob("ran")]) is (tier == "process")
+
+
+SETTINGS = {
+    ".vscode": "tasks.json",
+    ".envrc": "",
+    ".mcp.json": "",
+    ".claude": "settings.json",
+    ".idea": "workspace.xml",
+    ".bashrc": "",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_something_outside_would_run_are_not_changed(workspace: Path, name: str, tier: str) -> None:
+    path = workspace / name
+    if inner := SETTINGS[name]:
+        path.mkdir()
+        path /= inner
+    path.write_text("as it was\n")
+    acts = f"echo changed >> '{path}'; echo changed > x; mv -f x '{path}'; cd '{workspace}'; mv {name} y; rm -rf y {name}"
+    with Sandbox(SandboxConfig(workspace=workspace, tier=tier)) as box:
+        box.run(["/bin/sh", "-c", acts])
+        assert box.run(["/bin/cat", str(path)]).ok is (tier == "namespaces")
+    assert (path.exists() and path.read_text() == "as it was\n") is (tier == "namespaces")
+
+
+def test_a_name_that_the_config_opens_is_open(workspace: Path) -> None:
+    (workspace / ".vscode").mkdir()
+    (workspace / ".envrc").write_text("")
+    with Sandbox(SandboxConfig(workspace=workspace, writable=[".vscode", ".envrc"])) as box:
+        assert box.run(["/bin/sh", "-ec", "echo x > .vscode/settings.json; echo x > .envrc"]).ok
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert not box.run(["/bin/sh", "-ec", "echo y > .vscode/settings.json"]).ok
+
+
+def test_what_protect_names_is_read_and_not_written(repository: Path) -> None:
+    (repository / "cfg").mkdir()
+    (repository / "cfg" / "a.lock").write_text("1")
+    (repository / "real").mkdir()
+    (repository / "real" / "x").write_text("1")
+    (repository / "behind").symlink_to("real")
+    protect = ["**/*.lock", "behind/x", ".git/hooks", ".git/config", "gone/deeper"]
+    with Sandbox(SandboxConfig(workspace=repository, protect=protect)) as box:
+        for path in ("cfg/a.lock", "behind/x", "real/x", ".git/config"):
+            assert attempt(box, f"say(open, '{path}', 'a')") == "EROFS"
+            assert attempt(box, f"say(open, '{path}')") == "done"
+        assert attempt(box, "say(open, '.git/hooks/x', 'w')") == "EROFS"
+        assert attempt(box, "say(os.rename, 'real', 'r2')") == attempt(box, "say(os.unlink, 'behind')") == "EBUSY"
+        assert attempt(box, "say(open, 'cfg/b', 'w')") == "done"  # the control
+        assert not box.run(["git", "config", "a.b", "c"]).ok
+
+
+def test_protect_does_not_name_what_the_box_is_for(workspace: Path) -> None:
+    with pytest.raises(ConfigError, match="protect"), Sandbox(SandboxConfig(workspace=workspace, protect=["."])):
+        pass
+
+
+def test_links_out_of_the_workspace_are_held_and_never_followed(tmp_path: Path, workspace: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "bashrc").write_text("outside\n")
+    for name, target in (
+        (".bashrc", outside / "bashrc"),
+        (".profile", tmp_path / "missing"),
+        (".vscode", outside),
+        (".git", outside),
+    ):
+        (workspace / name).symlink_to(target)
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert box.run(["/bin/true"]).ok
+        for name in (".bashrc", ".profile", ".vscode"):
+            assert attempt(box, f"say(os.unlink, '{name}')") == "EBUSY"
+            assert attempt(box, f"say(open, '{name}')") == "ENOENT"  # where it leads is not in the box
+            attempt(box, f"say(open, '{name}', 'w')")  # at most in the private /tmp
+    assert (outside / "bashrc").read_text() == "outside\n"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_link_that_leads_nowhere_or_round_stops_nothing(workspace: Path) -> None:
+    (workspace / ".vscode").symlink_to(".vscode")
+    (workspace / ".idea").symlink_to("a/b/../c")
+    (workspace / ".envrc").symlink_to("later")
+    (workspace / ".git").write_text("gitdir: /nowhere/at/all\n")
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert box.run(["/bin/true"]).ok
+        assert attempt(box, "say(os.unlink, '.vscode')") == "EBUSY"
+        assert attempt(box, "say(open, '.git', 'a')") == "EROFS"
+
+
+@pytest.mark.parametrize("claim", ["the repository of another project", "a worktree that another one has"])
+def test_a_link_that_a_box_wrote_gives_no_box_a_repository(tmp_path: Path, workspace: Path, claim: str) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    (other / "file").write_text("")
+    git(other, "add", "file")
+    git(other, "commit", "-qm", "one")
+    git(other, "worktree", "add", "-q", "../wt")
+    leads = other / ".git" if claim.startswith("the") else other / ".git" / "worktrees" / "wt"
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert box.run(["/bin/sh", "-c", f"echo gitdir: {leads} > .git"]).ok
+    (workspace / ".git").write_text(f"gitdir: {leads}\n")  # whatever became of it
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert not box.run(["/bin/ls", str(other)]).ok
+        assert any(str(other) in note for note in box.run(["/bin/true"]).notes)
+    with Sandbox(SandboxConfig(workspace=tmp_path / "wt")) as box:  # the control: whose worktree it is
+        assert box.run(["git", "log", "-1"]).ok
+
+
+def test_what_a_policy_holds_is_on_the_plan_and_the_enforcement(repository: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=repository)) as box:
+        protected = {each.path: each for each in box._open().prepared.plan.protected}
+        lines = "\n".join(box._open().prepared.plan.describe())
+        assert box.enforcement.protected.level is Level.PARTIAL
+    git_directory = f"{repository}/.git"
+    assert protected[git_directory].how == "pin"
+    assert protected[f"{git_directory}/config"].how == protected[f"{git_directory}/hooks"].how == "private"
+    assert protected[f"{repository}/.vscode"].how == "watch"
+    assert f"pin {git_directory}: cannot be renamed" in lines
+    with Sandbox(SandboxConfig(workspace=repository, mode="read-only")) as box:
+        assert not box._open().prepared.plan.protected
+        assert box.enforcement.protected.level is Level.FULL
+    with Sandbox(SandboxConfig(workspace=repository, tier="process")) as box:
+        assert box.enforcement.protected.level is Level.NONE

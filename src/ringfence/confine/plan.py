@@ -125,6 +125,7 @@ class LaunchPlan:
     def describe(self) -> list[str]:
         """The plan as lines to read, in the order in which it is carried out."""
         lines = [str(step) for step in self.view.steps]
+        lines += [str(each) for each in self.protected]
         lines += [f"set {name}={value}" for name, value in self.environment.items()]
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]
         lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]

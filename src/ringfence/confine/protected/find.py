@@ -14,8 +14,10 @@ from ringfence.confine.protected.look import Look
 from ringfence.confine.protected.plan import Found
 from ringfence.confine.protected.planted import TREES, writable_folders
 from ringfence.confine.protected.repository import Repositories
-from ringfence.errors import WorkspaceError
+from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.policy import patterns
 from ringfence.policy.resolve import ResolvedPolicy
+from ringfence.policy.walk import remembered
 
 MAX_REPOSITORIES = 500
 
@@ -38,9 +40,35 @@ def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), neste
     for worktree in nested:
         repositories.at(worktree)
         look.settings(worktree, names.SETTINGS, missing=False)
-    for pattern in policy.protect:
-        look.narrow(pattern)
+    _asked_for(policy, look)
     return look.result(tuple(repositories.folders))
+
+
+def _asked_for(policy: ResolvedPolicy, look: Look) -> None:
+    """What the config names in protect: paths whether they are there or not, patterns by what they match now."""
+    globs = tuple(pattern for pattern in policy.protect if patterns.is_glob(pattern))
+    for pattern in policy.protect:
+        if pattern in globs:
+            continue
+        path = patterns.literal(pattern)
+        if any(writable and patterns.within(root, path) for root, writable in look.named.items()):
+            raise ConfigError(
+                f"protect names {path}, and a folder that the box may write is or lies in it.",
+                hint="Name it in read_only, or set mode='read-only', for a folder that is not to be written at all.",
+            )
+        look.narrow(path)
+    if not globs:
+        return
+    matched = set()
+    for folder in writable_folders(policy):
+        for each in remembered(folder.path, globs).find(policy.walk_entries, 0):
+            matched.add(each.rule)
+            look.narrow(each.path)
+    look.notes += [
+        f"protect {pattern!r} matches nothing now; what comes to match it is not held."
+        for pattern in globs
+        if pattern not in matched
+    ]
 
 
 def nested_in(policy: ResolvedPolicy) -> tuple[str, ...]:

@@ -16,6 +16,15 @@ COPIES = "/.ringfence/copies"
 """Where a box has its private copies; guest/protected.py has the same name."""
 
 
+_TOLD: dict[How, str] = {
+    "private": "the box changes a copy of its own, {}; the host's stays as it is",
+    "read-only": "can be read and not changed, also not by a rename over it",
+    "stub": "is made for as long as a box is open, so that the box cannot make it",
+    "pin": "cannot be renamed or removed, and a rename into or out of it is a copy (EXDEV)",
+    "watch": "is not there; what the box makes of it is taken away",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Protected:
     """One protected path.
@@ -35,7 +44,8 @@ class Protected:
     copy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.how} {self.path}" + (f" (the box has {self.copy})" if self.copy else "")
+        what = _TOLD[self.how].format(self.copy)
+        return f"{self.how} {self.path}: {what}"
 
 
 @dataclass(frozen=True, slots=True)
