@@ -236,7 +236,7 @@ NESTED = {
     " mv .git/modules n; mv m .git/modules",
     "the link of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\nworktree = ../sub\\n' >> m/config;"
     " echo gitdir: ../m > sub/.git",
-    "the folder of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\nworktree = ../sub\\n' >> m/config;"
+    "the folder of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\nworktree=../sub\\n' >> m/config;"
     " mv sub sub2; mkdir sub; echo gitdir: ../m > sub/.git",
     "a common folder of a submodule": "cp -r .git/modules/sub m; printf '[core]\\nfsmonitor = ../run\\n' >> m/config;"
     " echo ../../../m > .git/modules/sub/commondir",
