@@ -24,8 +24,6 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.process import ends
-
 DEADLINE_SECONDS = 10.0
 ZYGOTE_NAME = "ringfence"
 ZYGOTE_DESCRIPTORS = 4
@@ -158,7 +156,6 @@ def _folders() -> Iterator[str]:
 
 
 def look() -> Seen:
-    ends.drop()  # the one set of pipes that is made ahead for the next run
     tasks = _tasks()
     below = _below(tasks, os.getpid())
     # A box whose caller and zygote are both gone belongs to the host's first process; no other run's box does.

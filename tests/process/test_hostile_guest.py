@@ -19,7 +19,6 @@ from ringfence.guest import kernel, wire
 from ringfence.outcome import Exited
 from ringfence.policy.config import SandboxLimits
 from ringfence.process import box as boxes
-from ringfence.process import ends
 from ringfence.process import run as runs
 from ringfence.process.box import Box
 from ringfence.process.run import Run
@@ -68,7 +67,6 @@ def box_with(guest: Guest) -> Iterator[Box]:
     try:
         yield box
     finally:
-        ends.drop()
         box.kill()
         os.waitpid(pid, 0)
         box.release()
@@ -184,7 +182,6 @@ def test_descriptors_that_a_guest_sends_are_refused_and_closed(
 ) -> None:
     if not kernel_refuses:
         monkeypatch.setattr(wire, "SO_PASSRIGHTS", -1)  # as an older kernel has it
-    ends.drop()
     before = look().descriptors
     began = time.monotonic()
     with box_with(guest) as box:

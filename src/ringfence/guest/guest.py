@@ -1,7 +1,8 @@
 """The guest: first process of a box. Starts what it is asked to start, reaps everything, ends trees; trusted by nobody.
 
-A request brings its own channel (a SEQPACKET socket) and the ends of its pipes. On that channel the guest answers once,
-with how the run ended, and takes signals for it; when the outside closes the channel before that, the run ends.
+A request brings a lane: a channel (a SEQPACKET socket) and the writing ends of two pipes. On that channel the guest answers
+once, with how the run ended, and takes signals for it; when the outside closes the channel before that, the run ends. Where
+nothing but the guest can still hold the pipes then, both sides keep the lane, and the next request comes on its channel.
 """
 
 import _socket
@@ -29,18 +30,35 @@ TICKS = os.sysconf("SC_CLK_TCK")
 LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
 
 
+class Lane:
+    """What a run is driven by: its channel, and the writing ends of its output, closed or kept with the answer."""
+
+    __slots__ = ("channel", "output")
+
+    def __init__(self, channel: "_socket.socket", output: "list[int]") -> None:
+        self.channel, self.output = channel, output
+
+    def close(self) -> None:
+        self.let_go()
+        self.channel.close()
+
+    def let_go(self) -> None:
+        for descriptor in self.output:
+            os.close(descriptor)
+        self.output = []
+
+
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("alone", "began", "cause", "channel", "deadline", "earlier", "held", "last", "names", "pid", "scripts", "since")
+    __slots__ = ("alone", "began", "cause", "deadline", "earlier", "lane", "last", "names", "pid", "scripts", "since")
 
-    def __init__(self, channel: "_socket.socket", deadline: int, earlier: "set[tuple[int, int]]") -> None:
-        self.channel, self.deadline, self.earlier = channel, deadline, earlier
+    def __init__(self, lane: Lane, deadline: int, earlier: "set[tuple[int, int]]") -> None:
+        self.lane, self.deadline, self.earlier = lane, deadline, earlier
         self.pid = 0
         self.alone = False  # a fork of the guest, which starts nothing
         self.names = True  # it can bring new names into the workspace
         self.scripts: list[str] = []
-        self.held: list[int] = []  # the writing ends of its output, closed with the answer: the outside wakes once, not thrice
         self.cause = b""
         self.last: tuple[int, float, float] | None = None  # how it ended, while the rest of its tree is being ended
         self.began = time.monotonic_ns()
@@ -61,6 +79,7 @@ class Guest:
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self.by_pid: dict[int, Run] = {}
         self.by_channel: dict[int, Run] = {}
+        self.idle: dict[int, Lane] = {}
         self.ending: Run | None = None
         self.left: set[tuple[int, int]] = set()  # processes, by pid and start, that were there when a run ended
         self.sessions: set[int] = set()  # of every run so far: none of their members is another run's orphan
@@ -86,11 +105,13 @@ class Guest:
                         return
                 elif descriptor in self.by_channel:
                     self._signalled(self.by_channel[descriptor])
+                elif descriptor in self.idle:
+                    self._again(descriptor)
                 elif descriptor in self.discarded:
                     self._discard(descriptor)
                 elif descriptor == self.programs.descriptor:
                     self.programs.hear()
-            now = time.monotonic_ns()
+            now = time.monotonic_ns() if self.by_channel else 0
             for run in [run for run in self.by_channel.values() if run.deadline and run.deadline <= now and not run.cause]:
                 self.end(run, b"deadline")
 
@@ -98,11 +119,9 @@ class Guest:
         deadlines = [run.deadline for run in self.by_channel.values() if run.deadline and not run.cause]
         return max(0.0, (min(deadlines) - time.monotonic_ns()) / 1e9) if deadlines else -1
 
-    def _rearm(self, first: int = 0) -> None:
+    def _rearm(self) -> None:
         """Set the zygote's timer by what really runs: the outside, stopped or busy, may not hear that a run has ended."""
-        for run in self.by_channel.values():
-            if run.deadline and (run.deadline < first or not first):
-                first = run.deadline
+        first = min((run.deadline for run in self.by_channel.values() if run.deadline), default=0)
         kernel.arm(self.timer, first + wire.GRACE_NS if first else 0)
 
     # Requests
@@ -119,20 +138,39 @@ class Guest:
                 self.discarded.add(descriptor)
                 self.poll.register(descriptor, select.EPOLLIN)
             return True
-        if self.created is None:
-            self.created = Created(self.workdir)
         channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, descriptors[0])
         channel.setblocking(False)
-        run = Run(channel, request.get("deadline", 0), self.left)
-        if run.deadline:
-            self._rearm(run.deadline)
-        if "announce" not in request:
-            run.held = descriptors[-2:]
-        stdio = descriptors[1:] if "stdin" in request else [self.null, *descriptors[1:]]
-        self._start(request, run, stdio)
-        for descriptor in descriptors[1 : len(descriptors) - 2 if "announce" not in request else None]:
-            os.close(descriptor)
+        self.poll.register(channel.fileno(), select.EPOLLIN)
+        self._begin(request, Lane(channel, descriptors[-2:]), descriptors[1:-2])
         return True
+
+    def _again(self, descriptor: int) -> None:
+        """The next request on a lane that was kept, or the end of the lane."""
+        lane = self.idle.pop(descriptor)
+        try:
+            packet, descriptors = wire.receive(lane.channel, 2)
+        except OSError:
+            packet, descriptors = b"", []
+        if packet:
+            request = wire.decode(wire.carried(packet, descriptors))
+            assert isinstance(request, dict)
+            self._begin(request, lane, descriptors)
+        else:
+            self.poll.unregister(descriptor)
+            lane.close()
+
+    def _begin(self, request: "dict[str, Any]", lane: Lane, stdin: "list[int]") -> None:
+        if self.created is None:
+            self.created = Created(self.workdir)
+        run = Run(lane, request.get("deadline", 0), self.left)
+        self.by_channel[lane.channel.fileno()] = run
+        if run.deadline:
+            self._rearm()
+        self._start(request, run, [*(stdin or [self.null]), *lane.output])
+        for descriptor in stdin:
+            os.close(descriptor)
+        if "announce" in request:
+            lane.let_go()
 
     def _start(self, request: "dict[str, Any]", run: Run, stdio: "list[int]") -> None:
         try:
@@ -150,8 +188,6 @@ class Guest:
         except (OSError, StartError) as error:
             self.fail(run, error)
             return
-        self.by_channel[run.channel.fileno()] = run
-        self.poll.register(run.channel.fileno(), select.EPOLLIN)
         if started:
             self.started(run, started)
             if "announce" in request:
@@ -213,13 +249,14 @@ class Guest:
 
     def reap(self) -> None:
         """Collect every child that has ended; orphans of the box are children too. A template that was stopped goes on."""
+        ended = []
+        alone = False
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
-                self.sessions.clear()  # no child, so no run and nothing that a run left behind
-                self.left = set()
-                return
+                alone = True
+                break
             if pid == 0:
                 break
             if os.WIFSTOPPED(status):
@@ -228,8 +265,14 @@ class Guest:
             elif pid == self.programs.pid:
                 self.programs.lost()
             elif pid in self.by_pid:
-                self.ended(self.by_pid[pid], status, usage.ru_utime, usage.ru_stime)
-        self.take_stock()
+                ended.append((self.by_pid[pid], status, usage.ru_utime, usage.ru_stime))
+        for run, status, user, system in ended:
+            self.ended(run, status, user, system, alone)
+        if alone:
+            self.sessions.clear()  # no child, so no run and nothing that a run left behind
+            self.left = set()
+        else:
+            self.take_stock()
 
     def take_stock(self) -> None:
         """Keep the sessions that still have members, and note who is there when a run has left something behind.
@@ -246,8 +289,11 @@ class Guest:
             self.sessions &= running | {process.session for process in found}
             self.left = {(process.pid, process.start) for process in found}
 
-    def ended(self, run: Run, status: int, user: float, system: float) -> None:
-        """Tell the outside how the run's first process ended; where we end it, when nothing of its tree is left."""
+    def ended(self, run: Run, status: int, user: float, system: float, alone: bool = False) -> None:
+        """Tell the outside how the run's first process ended; where we end it, when nothing of its tree is left.
+
+        alone: this process has no child any more. The lane is kept where nobody else can hold a pipe of it.
+        """
         if run is self.ending:
             run.last = run.last or (status, user, system)
             return
@@ -261,7 +307,12 @@ class Guest:
         new = self.created.new() if self.created and run.names else None
         if new is not None:
             message["created"] = new
-        self._let_go(run)
+        kept = run.lane.output and not run.cause and len(self.by_channel) == 1
+        if kept and (alone or set(processes.children(os.getpid())) <= {self.programs.pid}):
+            message["kept"] = 1
+            self.sessions = set()
+        else:
+            run.lane.let_go()
         self._answer(run, message)
         self._forget(run)
 
@@ -275,37 +326,36 @@ class Guest:
             pass
         number = getattr(error, "errno", 0) or 0
         stage = stage if stage in ("cwd", "exec") else "guest"
+        run.lane.let_go()
         self._answer(run, {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause})
         self._forget(run)
 
     def _answer(self, run: Run, message: "dict[str, Any]") -> None:
         try:
-            wire.send(run.channel, message)
+            wire.send(run.lane.channel, message)
         except OSError:
             pass  # the outside has let go of this run
 
-    def _let_go(self, run: Run) -> None:
-        for descriptor in run.held:
-            os.close(descriptor)
-        run.held = []
-
     def _forget(self, run: Run) -> None:
-        self._let_go(run)
         for path in run.scripts:
             try:
                 os.unlink(path)
             except OSError:
                 pass
         self.by_pid.pop(run.pid, None)
-        if self.by_channel.pop(run.channel.fileno(), None):
-            self.poll.unregister(run.channel.fileno())
-        run.channel.close()
+        channel = run.lane.channel.fileno()
+        self.by_channel.pop(channel, None)
+        if run.lane.output:
+            self.idle[channel] = run.lane
+        else:
+            self.poll.unregister(channel)
+            run.lane.close()
         if run.deadline:
             self._rearm()
 
     def _signalled(self, run: Run) -> None:
         try:
-            packet, _ = wire.receive(run.channel, 0)
+            packet, _ = wire.receive(run.lane.channel, 0)
         except OSError:
             packet = b""
         request = wire.decode(packet) if packet else {"op": b"kill"}

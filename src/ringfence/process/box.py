@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
 from ringfence.guest import kernel, wire
 from ringfence.process import messages, zygote
+from ringfence.process.lane import Lanes
 from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Box:
         self.channel, self.report, self.timer = channel, report, timer
         self.pid = 0
         self.pidfd = -1
+        self.lanes = Lanes()
         self.lost = ""  # why, once it is known
         self.killed_by_deadline = False
         self._deadlines: dict[object, int] = {}
@@ -53,22 +55,19 @@ class Box:
         with self._guard:
             self._deadlines.pop(run, None)
 
-    def send(self, request: dict[str, object], descriptors: list[int]) -> None:
-        """One request to the guest. Raises SandboxLostError where the guest is gone or takes nothing any more."""
+    def send(self, request: dict[str, object], descriptors: list[int], lane: _socket.socket | None = None) -> None:
+        """One request to the guest, on the channel of a kept lane or on the box's own.
+
+        Raises SandboxLostError where the guest is gone or takes nothing any more.
+        """
+        channel = lane or self.channel
         try:
-            while not self._sent(request, descriptors):
-                if not _writable(self.channel, TAKING_SECONDS):
+            while not _sent(channel, request, descriptors):
+                if not _writable(channel, TAKING_SECONDS):
                     self.kill()
                     raise SandboxLostError("the box takes no more requests, so it was ended.")
         except OSError as error:
             raise SandboxLostError(f"the box is gone: {self.lost or error.strerror}.") from None
-
-    def _sent(self, request: dict[str, object], descriptors: list[int]) -> bool:
-        try:
-            wire.send(self.channel, request, descriptors)
-        except BlockingIOError:
-            return False
-        return True
 
     def kill(self) -> None:
         """End everything in the box at once; the zygote reports when it is gone."""
@@ -113,12 +112,21 @@ class Box:
     def release(self) -> None:
         """Close what this process holds of the box."""
         self._gone = True
+        self.lanes.close()
         self.channel.close()
         self.report.close()
         for descriptor in (self.timer, self.pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
         self.timer = self.pidfd = -1
+
+
+def _sent(channel: _socket.socket, request: dict[str, object], descriptors: list[int]) -> bool:
+    try:
+        wire.send(channel, request, descriptors)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _writable(socket: _socket.socket, seconds: float) -> bool:

@@ -47,6 +47,7 @@ class Ended:
     took: float
     cause: str
     created: tuple[str, ...] | None
+    kept: bool = False  # nothing but the guest holds the pipes of this run: they may serve the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def parse(packet: bytes) -> Message:
     if not isinstance(fields, dict):
         raise ProtocolError("the guest sent something that is not a message.")
     names = fields.keys()
-    if names - {"created"} == {"status", "user", "system", "took", "cause"}:
+    if names - {"created", "kept"} == {"status", "user", "system", "took", "cause"}:
         return Ended(
             _status(fields),
             _integer(fields, "user", 0, MAX_MICROSECONDS) / 1e6,
@@ -80,6 +81,7 @@ def parse(packet: bytes) -> Message:
             _integer(fields, "took", 0, MAX_MICROSECONDS * 1000) / 1e9,
             _one_of(fields, "cause", CAUSES),
             _created(fields.get("created")),
+            "kept" in fields and bool(_integer(fields, "kept", 0, 1)),
         )
     if names == {"failed", "stage", "path", "mode", "cause"}:
         return Failed(

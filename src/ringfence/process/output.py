@@ -29,12 +29,14 @@ class Stream:
         self._tail_held = 0
         self._chunk = CHUNK
         self.ended = False
+        self.empty = False  # the last read found nothing, and a writer still there
 
     def read(self) -> bool:
         """Take what is there, one chunk; False when there was nothing."""
         try:
             data = os.read(self.descriptor, self._chunk)
         except BlockingIOError:
+            self.empty = True
             return False
         self.fresh = data
         if not data:

@@ -12,8 +12,9 @@ from ringfence.guest import wire
 from ringfence.guest.wire import GRACE_NS
 from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
-from ringfence.process import classify, ends, messages
+from ringfence.process import classify, messages
 from ringfence.process.box import Box
+from ringfence.process.lane import PIPE_MODE, Lane
 from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
 
@@ -37,7 +38,8 @@ class Run:
         self._stdin = -1
         self._unsent = memoryview(b"")
         self._stdin_watched = False
-        self._ends: ends.Ends | None = None
+        self._lane: Lane | None = None
+        self._reusable = False
         self._deadline_ns = 0
 
     def start(self, request: dict[str, object], data: bytes | None, *, drained: bool = True) -> tuple[int, int, int]:
@@ -48,14 +50,17 @@ class Run:
         stdin = data is not None or not drained
         theirs_in = -1
         try:
-            self._ends = ends.take()
+            kept = self.box.lanes.take() if drained else None
+            self._lane = kept or Lane()
             if stdin:
                 theirs_in, self._stdin = os.pipe()
-                os.fchmod(theirs_in, ends.PIPE_MODE)
-            channel, *output = self._ends.theirs
-            sent = [channel, theirs_in, *output] if stdin else [channel, *output]
-            self._send({**request, **_given(stdin=stdin, announce=not drained)}, sent)
-            self._ends.close_theirs()
+                os.fchmod(theirs_in, PIPE_MODE)
+            given = [theirs_in] if stdin else []
+            if kept is None:
+                channel, *output = self._lane.theirs
+                given = [channel, *given, *output]
+            self._send({**request, **_given(announce=not drained)}, given, kept)
+            self._lane.close_theirs()
         except BaseException as error:
             self.release()
             if isinstance(error, RingfenceError) or not isinstance(error, OSError):
@@ -66,25 +71,25 @@ class Run:
                 os.close(theirs_in)
         if not drained:
             return self._hand_over()
-        self.streams = (Stream(self._ends.streams[0], self.keep, self.head), Stream(self._ends.streams[1], self.keep, self.head))
+        self.streams = (Stream(self._lane.streams[0], self.keep, self.head), Stream(self._lane.streams[1], self.keep, self.head))
         self._feed_first(data)
         return -1, -1, -1
 
     def _hand_over(self) -> tuple[int, int, int]:
         """Give the ends of the pipes away: somebody else reads and writes them."""
-        assert self._ends is not None
+        assert self._lane is not None
         stdin, self._stdin = self._stdin, -1
-        output, self._ends.streams = self._ends.streams, []
+        output, self._lane.streams = self._lane.streams, []
         for descriptor in output:
-            self._ends.poll.unregister(descriptor)
+            self._lane.poll.unregister(descriptor)
         return stdin, output[0], output[1]
 
-    def _send(self, request: dict[str, object], descriptors: list[int]) -> None:
+    def _send(self, request: dict[str, object], descriptors: list[int], kept: Lane | None) -> None:
         if self.wall is not None:
             self._deadline_ns = time.monotonic_ns() + int(self.wall * 1e9)
             self.box.arm(self, self._deadline_ns)
             request = {**request, "deadline": self._deadline_ns}
-        self.box.send(request, descriptors)
+        self.box.send(request, descriptors, kept.channel if kept else None)
 
     # Input
 
@@ -95,8 +100,8 @@ class Run:
         self._unsent = memoryview(data)
         self._feed()
         if self._stdin >= 0:
-            assert self._ends is not None
-            self._ends.poll.register(self._stdin, select.EPOLLOUT)
+            assert self._lane is not None
+            self._lane.poll.register(self._stdin, select.EPOLLOUT)
             self._stdin_watched = True
 
     def _feed(self) -> None:
@@ -108,8 +113,8 @@ class Run:
         except BrokenPipeError:
             pass  # the command does not read its input; that is its affair
         if self._stdin_watched:
-            assert self._ends is not None
-            self._ends.poll.unregister(self._stdin)
+            assert self._lane is not None
+            self._lane.poll.unregister(self._stdin)
         os.close(self._stdin)
         self._stdin = -1
 
@@ -118,7 +123,6 @@ class Run:
     def finish(self) -> Waits[None]:
         """Until the command has ended and what it wrote is read, or the box is lost."""
         descriptor = self.descriptor
-        ends.make_ahead()
         until = (self._deadline_ns + GRACE_NS) / 1e9 + LATE_SECONDS if self._deadline_ns else None
         while not self.ended and not self.gone:
             yield Readable(descriptor, until)
@@ -135,8 +139,8 @@ class Run:
     @property
     def descriptor(self) -> int:
         """Readable when step() has something to do."""
-        assert self._ends is not None
-        return self._ends.poll.fileno()
+        assert self._lane is not None
+        return self._lane.poll.fileno()
 
     @property
     def over(self) -> bool:
@@ -146,13 +150,13 @@ class Run:
     @property
     def under_way(self) -> bool:
         """Whether it was started, and neither its end is known nor was it given up."""
-        return self._ends is not None and not self.over
+        return self._lane is not None and not self.over
 
     def step(self) -> None:
         """Do what can be done without waiting."""
-        assert self._ends is not None
-        for descriptor, _ in self._ends.poll.poll(0):
-            if descriptor == self._ends.channel.fileno():
+        assert self._lane is not None
+        for descriptor, _ in self._lane.poll.poll(0):
+            if descriptor == self._lane.channel.fileno():
                 self._hear()
             elif descriptor == self._stdin:
                 self._feed()
@@ -160,9 +164,9 @@ class Run:
                 self._read(descriptor, READS_A_TURN)
 
     def _hear(self) -> None:
-        assert self._ends is not None
+        assert self._lane is not None
         try:
-            packet, _ = wire.receive(self._ends.channel, 0)
+            packet, _ = wire.receive(self._lane.channel, 0)
         except BlockingIOError:
             return
         except OSError:
@@ -197,8 +201,8 @@ class Run:
                 if on_chunk:
                     on_chunk(stream.fresh)
             if stream.ended and not self.ended:
-                assert self._ends is not None
-                self._ends.poll.unregister(descriptor)
+                assert self._lane is not None
+                self._lane.poll.unregister(descriptor)
 
     def _drain_rest(self) -> None:
         """What the command wrote before it ended is in the pipes; a process it left behind does not hold the call."""
@@ -209,7 +213,9 @@ class Run:
                 self._read(stream.descriptor, READS_A_TURN)
             if not stream.ended:
                 left.append(stream.descriptor)
-        if left and not self.gone:
+        if isinstance(self.ended, messages.Ended) and self.ended.kept:
+            self._reusable = all(stream.empty for stream in self.streams)
+        elif left and not self.gone:
             try:
                 self.box.send({"op": "discard"}, left)  # its reader must stay, or what still writes gets SIGPIPE
             except SandboxLostError:
@@ -257,15 +263,15 @@ class Run:
         self._tell({"op": "signal", "number": number})
 
     def _tell(self, message: dict[str, object]) -> None:
-        if self._ends is not None and not self.ended and not self.gone:
+        if self._lane is not None and not self.ended and not self.gone:
             try:
-                wire.send(self._ends.channel, message)
+                wire.send(self._lane.channel, message)
             except OSError:
                 pass  # it has ended; its message is on the way
 
     def abort(self, within: float = 3.0) -> Waits[None]:
         """End the whole tree and wait until it is gone; when the guest cannot do that in time, end the box."""
-        if self._ends is None:
+        if self._lane is None:
             return
         self._tell({"op": "kill"})
         self.on_chunk = (None, None)
@@ -288,9 +294,12 @@ class Run:
         if self._stdin >= 0:
             os.close(self._stdin)
             self._stdin = -1
-        if self._ends is not None:
-            self._ends.close()
-            self._ends = None
+        if self._lane is not None:
+            if self._reusable:
+                self.box.lanes.give_back(self._lane)
+            else:
+                self._lane.close()
+            self._lane = None
 
 
 def _is_past(until: float | None) -> bool:

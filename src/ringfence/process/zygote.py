@@ -10,7 +10,6 @@ import threading
 
 from ringfence.errors import HostError, SandboxLostError
 from ringfence.guest import wire
-from ringfence.process import ends
 
 
 class Zygote:
@@ -81,7 +80,6 @@ def shut_down() -> None:
     global _current
     with _lock:
         ended, _current = _current, None
-    ends.drop()
     if ended is not None:
         ended.close()
 

@@ -1,6 +1,7 @@
-"""The pipes and the channel of one run, and the poll that watches them.
+"""The channel and the pipes of one run, and the poll that watches them.
 
-One set is made ahead, while the command before it runs: making them is a fifth of what a short command costs beyond itself.
+A lane serves one run after another where the guest says that nobody else holds its pipes any more: making one is a fifth of
+what a short command costs beyond itself. It is kept by the box, so that no two boxes and no two processes share one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ PIPE_MODE = 0o666
 """A pipe belongs to who made it; a box of another id must be able to open its own /dev/stdout. No path leads to it."""
 
 
-class Ends:
+class Lane:
     """Both ends of a run's channel, stdout and stderr; `theirs` go to the guest, the rest is watched here."""
 
     def __init__(self) -> None:
@@ -55,30 +56,31 @@ class Ends:
         self.poll.close()
 
 
-_ahead: list[Ends] = []
+class Lanes:
+    """The lanes of one box that wait for their next run."""
 
+    MOST = 4
 
-def take() -> Ends:
-    """A set for one run. Raises OSError when the process has no descriptors left."""
-    try:
-        return _ahead.pop()
-    except IndexError:
-        return Ends()
+    def __init__(self) -> None:
+        self._idle: list[Lane] = []
+        self._process = os.getpid()
 
-
-def make_ahead() -> None:
-    """Have one set ready for the next run."""
-    if not _ahead:
+    def take(self) -> Lane | None:
+        """One that the guest has kept as well, or None."""
+        if self._process != os.getpid():
+            self.close()  # a fork of the caller: its runs must not share pipes with the caller's
+            self._process = os.getpid()
         try:
-            _ahead.append(Ends())
-        except OSError:
-            pass  # the next run says so, if it is still true then
+            return self._idle.pop()
+        except IndexError:
+            return None
 
+    def give_back(self, lane: Lane) -> None:
+        if len(self._idle) < self.MOST and self._process == os.getpid():
+            self._idle.append(lane)
+        else:
+            lane.close()
 
-def drop() -> None:
-    """Close what was made ahead: in a fork of the caller, whose runs must not share pipes with it, and at the end."""
-    while _ahead:
-        _ahead.pop().close()
-
-
-os.register_at_fork(after_in_child=drop)
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
