@@ -226,8 +226,10 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
             prepared = floor.prepare(policy, making.begin)
         else:
             prepared = namespaces.prepare(policy, boxes.make_userns, making.begin)
-    except BaseException:
+    except BaseException as error:
         making.abandon()
+        if isinstance(error, OSError) and not isinstance(error, errors.RingfenceError):
+            raise errors.HostError(f"no box can be made: {error}.", errno=error.errno or 0) from None
         raise
     try:
         making.send(prepared.plan, prepared.trees)
