@@ -42,11 +42,13 @@ def test_short_commands_are_always_complete(tier: str) -> None:
 def test_many_runs_leave_descriptors_threads_children_and_mounts_as_they_were(tier: str) -> None:
     with Sandbox(SandboxConfig(tier=tier)) as box:
         box.execute_command("true & true & exit 0")
+        box.run(["sleep", "0.5"])  # what was left behind has ended before it, so its pipes stay for the next command
         before = held()
         for _ in range(RUNS):
             box.execute_command("true & true & exit 0")
         for _ in range(10):
             assert box.run(["sleep", "9"], timeout=0.05).timed_out
+        box.run(["sleep", "0.5"])
         assert held() == before
         zombies = box.execute_command("grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l")
         if tier == "namespaces":

@@ -307,14 +307,19 @@ class Guest:
         new = self.created.new() if self.created and run.names else None
         if new is not None:
             message["created"] = new
-        kept = run.lane.output and not run.cause and len(self.by_channel) == 1
-        if kept and (alone or set(processes.children(os.getpid())) <= {self.programs.pid}):
+        if self._keep(run, alone):
             message["kept"] = 1
             self.sessions = set()
-        else:
-            run.lane.let_go()
         self._answer(run, message)
         self._forget(run)
+
+    def _keep(self, run: Run, alone: bool) -> bool:
+        """Whether the lane can serve again; otherwise its pipes are closed before the answer, so that the outside wakes once."""
+        only = run.lane.output and not run.cause and len(self.by_channel) == 1
+        if only and (alone or set(processes.children(os.getpid())) <= {self.programs.pid}):
+            return True
+        run.lane.let_go()
+        return False
 
     def fail(self, run: Run, error: "OSError | StartError | None") -> None:
         """Tell the outside that a run did not start, at which stage and with which errno."""
@@ -326,8 +331,10 @@ class Guest:
             pass
         number = getattr(error, "errno", 0) or 0
         stage = stage if stage in ("cwd", "exec") else "guest"
-        run.lane.let_go()
-        self._answer(run, {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause})
+        message = {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause}
+        if self._keep(run, not self.sessions and not self.programs.pid):
+            message["kept"] = 1
+        self._answer(run, message)
         self._forget(run)
 
     def _answer(self, run: Run, message: "dict[str, Any]") -> None:

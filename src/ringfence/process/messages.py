@@ -59,6 +59,7 @@ class Failed:
     path: str
     mode: int
     cause: str
+    kept: bool = False
 
 
 Message: TypeAlias = Ready | Refused | Started | Ended | Failed
@@ -83,13 +84,14 @@ def parse(packet: bytes) -> Message:
             _created(fields.get("created")),
             "kept" in fields and bool(_integer(fields, "kept", 0, 1)),
         )
-    if names == {"failed", "stage", "path", "mode", "cause"}:
+    if names - {"kept"} == {"failed", "stage", "path", "mode", "cause"}:
         return Failed(
             _integer(fields, "failed", 0, 4096),
             _one_of(fields, "stage", STAGES),
             _text(fields, "path", MAX_PATH),
             _integer(fields, "mode", 0, 0o177777),
             _one_of(fields, "cause", CAUSES),
+            "kept" in fields and bool(_integer(fields, "kept", 0, 1)),
         )
     if names == {"started"}:
         return Started(_integer(fields, "started", 1, MAX_PID))

@@ -39,6 +39,7 @@ class Stream:
             self.empty = True
             return False
         self.fresh = data
+        self.empty = False
         if not data:
             self.ended = True
             return False

@@ -155,13 +155,17 @@ class Run:
     def step(self) -> None:
         """Do what can be done without waiting."""
         assert self._lane is not None
-        for descriptor, _ in self._lane.poll.poll(0):
+        ready = self._lane.poll.poll(0)
+        for descriptor, _ in ready:
             if descriptor == self._lane.channel.fileno():
                 self._hear()
             elif descriptor == self._stdin:
                 self._feed()
             else:
                 self._read(descriptor, READS_A_TURN)
+        for stream in self.streams if self.ended else ():
+            # The command had ended before the poll: what it wrote was ready in it.
+            stream.empty = stream.empty or all(descriptor != stream.descriptor for descriptor, _ in ready)
 
     def _hear(self) -> None:
         assert self._lane is not None
@@ -208,12 +212,12 @@ class Run:
         """What the command wrote before it ended is in the pipes; a process it left behind does not hold the call."""
         left: list[int] = []
         for stream in self.streams:
-            if not stream.ended:
+            if not stream.ended and not stream.empty:
                 # Bounded by what a widened pipe holds: a background writer must not keep us here.
                 self._read(stream.descriptor, READS_A_TURN)
             if not stream.ended:
                 left.append(stream.descriptor)
-        if isinstance(self.ended, messages.Ended) and self.ended.kept:
+        if self.ended and self.ended.kept:
             self._reusable = all(stream.empty for stream in self.streams)
         elif left and not self.gone:
             try:
