@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,39 @@ def test_file_calls_refuse_a_covered_file_and_say_why(project: Path) -> None:
         assert box.read_file("plain") == "plain"
     with Sandbox(SandboxConfig(workspace=project)) as box:
         assert box.read_file("a/b/.env") == SECRET
+
+
+def test_a_box_that_moves_a_secret_about_cannot_hide_it_from_the_next_one(project: Path) -> None:
+    for number in range(60):
+        (project / f"d{number}").mkdir()
+    move = (
+        "import os\nopen('ready', 'w').close()\nhere = 'a'\n"
+        "while not os.path.exists('stop'):\n"
+        "    for number in (3, 50, 20):\n"
+        "        os.rename(here, f'd{number}/a')\n"
+        "        here = f'd{number}/a'\n"
+    )
+    find = (
+        "import os\nfound = []\n"
+        "for _ in range(20):\n"
+        "    for number in (3, 50, 20):\n"
+        "        try: found.append(open(f'd{number}/a/b/.env').read())\n"
+        "        except OSError: pass\n"
+        "print(found)"
+    )
+    config = SandboxConfig(workspace=project, deny=["**/.env"])
+    with Sandbox(config) as mover:
+        with mover.spawn([PYTHON, "-c", move]) as moving:
+            while not (project / "ready").exists():
+                time.sleep(0.001)
+            for number in range(15):  # with patterns of the last one's, and with others
+                other = SandboxConfig(workspace=project, deny=["**/.env", f"x*{number // 2}"])
+                try:
+                    with Sandbox(other) as box:
+                        assert box.run([PYTHON, "-c", find]).stdout == "[]\n"
+                except (errors.WorkspaceError, errors.TierUnavailableError):
+                    pass  # what must be covered was not where it was a moment ago: no box is the other right answer
+            (project / "stop").touch()
+            moving.wait()
+    with Sandbox(SandboxConfig(workspace=project)) as box:  # the control, and that nothing was lost
+        assert SECRET in box.run([PYTHON, "-c", find]).stdout

@@ -13,9 +13,9 @@ from ringfence.confine.plan import Step
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy import patterns
 from ringfence.policy.patterns import within
-from ringfence.policy.resolve import ResolvedPolicy
+from ringfence.policy.resolve import ResolvedPolicy, mounts_below
 from ringfence.policy.secrets import IN_HOME, Secrets, secrets_of
-from ringfence.policy.walk import TWIN, Match, Tree, match, remembered
+from ringfence.policy.walk import MOUNTED, TWIN, Match, Tree, match, remembered
 
 MAX_COVERS = 50_000
 """Mounts that covers may take of a box: half of what the kernel allows a mount namespace (fs.mount-max, namespaces(7))."""
@@ -44,15 +44,15 @@ def covers_for(policy: ResolvedPolicy, home: str, mounted: Sequence[str], *, cou
     """
     shared = tuple(folder.path for folder in (policy.workspace, *policy.writable, *policy.read_only) if folder)
     secrets = secrets_of(policy.deny, policy.workdir, shared, os.environ)
-    look = _Look(shared, tuple(mounted))
+    look = _Look(shared, tuple(mounted), policy.workdir)
     look.paths(secrets, home)
     look.globs(secrets, policy.walk_entries, MAX_ENTRIES if count_owners else 0)
     return look.covers(policy)
 
 
 class _Look:
-    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...]) -> None:
-        self.shared, self.mounted = shared, mounted
+    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str) -> None:
+        self.shared, self.mounted, self.workspace = shared, mounted, workspace
         self.found: dict[str, Match] = {}
         self.used: set[str] = set()  # rules that name something, wherever it lies
         self.notes: list[str] = []
@@ -109,12 +109,18 @@ class _Look:
     def _walked(self, most: int, count: int) -> list[Match]:
         """What the walks find; where a match has further names they are looked for too, in all of the folders."""
         while True:
-            matches = [each for tree in self.trees.values() for each in tree.find(most, count)]
+            matches = [
+                each for root, tree in self.trees.items() for each in tree.find(most, count=count, mounts=self._mounts(root))
+            ]
             named = [each for each in (*matches, *self.found.values()) if each.rule != TWIN]
             linked = {(each.device, each.inode) for each in named if each.links > 1 and not stat.S_ISDIR(each.kind)}
             again = [tree.want(linked) for tree in self.trees.values()]
             if not any(again):
                 return [each for each in matches if each.rule != TWIN or (each.device, each.inode) in linked]
+
+    def _mounts(self, root: str) -> tuple[str, ...]:
+        """Mount points below a shared folder, which are not in the box: there the folders below them are."""
+        return tuple(mounts_below(root)) if root in self.shared and root != self.workspace else ()
 
     def _plan_walk(self, root: str, named: tuple[str, ...], built_in: tuple[str, ...]) -> None:
         if (named or built_in) and os.path.isdir(root):
@@ -126,11 +132,11 @@ class _Look:
 
     def _unlisted(self, tree: Tree) -> None:
         """A folder that could not be looked into is covered as a whole: its owner could open it inside."""
-        for path, why in tree.unlisted:
+        for path, why in tree.unlisted.items():
             here = match(path, why)
             if here is None or path == tree.root:
                 raise WorkspaceError(f"{path} cannot be read, so what must be covered in it is not known and no box is made.")
-            known = why != "a mount"  # below one the box sees another folder than the one that was looked at
+            known = why != MOUNTED  # below one the box sees another folder than the one that was looked at
             self.found.setdefault(path, here if known else Match(path, 0, 0, here.kind, here.links, why))
 
     def covers(self, policy: ResolvedPolicy) -> Covers:

@@ -92,7 +92,7 @@ def within(path: str, root: str) -> bool:
 class Glob:
     """A pattern with wildcards, ready to be matched.
 
-    prefix: the folder that every match lies below, and depth its names.
+    prefix: the folder that every match lies below, and depth its names. last: what the last name of every match is.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -102,6 +102,8 @@ class Glob:
         self.prefix = "/" + "/".join(literal(name) for name in names[:fixed])
         self.depth = fixed
         self._runs = _runs([_name(name) for name in names[fixed:]])
+        end = self._runs[-1][-1]
+        self.last = re.compile(re.escape(end)) if isinstance(end, str) else end
 
     def matches(self, path: str) -> bool:
         if not within(path, self.prefix) or path == self.prefix:

@@ -4,38 +4,44 @@ What a folder holds is remembered with its device, inode and times. A later walk
 folders that differ: adding, removing or renaming an entry changes them, and no program can set a change time. A folder that
 changed less than SETTLED_NS before it was read is read again, since the next change may fall into the same tick of the clock.
 
-No link is followed and nothing is walked below a match, a mount or a folder that cannot be read. A folder that is read
-while someone exchanges the folders above it by links is told by its identity at the next walk, not in this one.
+No link is followed and nothing is walked below a match, a mount or a folder that cannot be read. What was found once is never
+lost because somebody moved it while the walk was under way: see Tree.find.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ringfence.errors import HostError, WorkspaceError
-from ringfence.policy.patterns import compiled, is_glob
+from ringfence.policy.patterns import Glob, compiled, is_glob
 
 MAX_ENTRIES = 200_000
 """Names looked at in one walk where the config says nothing else; about 0.2 s on a warm disk."""
 LEAST_NS = 2_000_000_000
 """How long a walk may take that looks at MAX_ENTRIES or fewer; one that may look at more may take that much longer."""
 SETTLED_NS = 50_000_000
-"""Five ticks of the slowest kernel clock (CONFIG_HZ=100), by which file systems stamp a change."""
+"""Five ticks of the slowest kernel clock, by which file systems stamp a change."""
 COARSE_NS = 2_500_000_000
 """The same where times are whole seconds, or two of them (vfat)."""
+ROOTS_KEPT = 100
+"""Folders whose matches are remembered, so that one that is moved while the next walk is under way is missed."""
 TREES_KEPT = 8
 """Walks remembered at once; one of 10,000 folders takes about 5 MB."""
 
 TWIN = "another name of what is covered"
 """The rule of a match that was found by its inode."""
 
-Signature = tuple[int, int, int, int]
+CLOSED, MOUNTED = "a folder that cannot be read", "a mount of the host"
+TICK_NS = 10_000_000
+"""The slowest kernel clock by which changes are stamped (CONFIG_HZ=100)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,12 @@ class Match:
 class _Folder:
     """What one folder held when it was read."""
 
-    __slots__ = ("below", "entries", "hits", "names", "others", "signature", "twins")
+    __slots__ = ("below", "changed", "device", "entries", "hits", "inode", "names", "others", "settled", "touched", "twins")
 
-    def __init__(self, signature: Signature) -> None:
-        self.signature: Signature | None = signature  # None: read it again
+    def __init__(self, found: os.stat_result) -> None:
+        self.device, self.inode = found.st_dev, found.st_ino
+        self.changed, self.touched = found.st_ctime_ns, found.st_mtime_ns
+        self.settled = False  # its times would tell of the next change
         self.entries = 0
         self.below: list[str] = []
         self.hits: list[tuple[str, str]] = []
@@ -64,23 +72,40 @@ class _Folder:
         self.names: list[str] | None = []  # whose owners were not looked at yet
         self.others: int | None = None
 
+    def is_still(self, found: os.stat_result) -> bool:
+        """Whether a folder is this one, and holds what this one held."""
+        return (
+            self.settled
+            and self.changed == found.st_ctime_ns
+            and self.inode == found.st_ino
+            and self.touched == found.st_mtime_ns
+            and self.device == found.st_dev
+        )
+
 
 class Selector:
     """Which entries match: globs by the name that they end with, so that most entries cost one look-up."""
 
     def __init__(self, globs: tuple[str, ...]) -> None:
         self.by_name: dict[str, list[str]] = {}
-        self.any_name: list[str] = []
+        self.any_name: list[Glob] = []
         for pattern in globs:
             last = pattern.rpartition("/")[2]
-            name = last if not is_glob(last) and "\\" not in last else None
-            self.any_name.append(pattern) if name is None else self.by_name.setdefault(name, []).append(pattern)
+            if is_glob(last) or "\\" in last:
+                self.any_name.append(compiled(pattern))
+            else:
+                self.by_name.setdefault(last, []).append(pattern)
+        lasts = "|".join(f"(?:{glob.last.pattern})" for glob in self.any_name)
+        self.may_end = re.compile(lasts, re.DOTALL).fullmatch if self.any_name else None
 
     def rule(self, folder: str, name: str) -> str | None:
-        """The first pattern that matches, or None."""
-        for pattern in (*self.by_name.get(name, ()), *self.any_name):
+        """The first pattern that matches, or None. folder without a slash at its end."""
+        for pattern in self.by_name.get(name, ()):
             if compiled(pattern).matches(f"{folder}/{name}"):
-                return str(pattern)
+                return pattern
+        for glob in self.any_name:
+            if glob.matches(f"{folder}/{name}"):
+                return glob.pattern
         return None
 
 
@@ -93,61 +118,123 @@ class Tree:
     """The walk of one folder for one set of globs, and what it remembers."""
 
     def __init__(self, root: str, globs: tuple[str, ...]) -> None:
-        self.root = root
+        self.root, self.globs = root, frozenset(globs)
         self.selector = Selector(globs)
         self.wanted: set[tuple[int, int]] = set()  # files with further names, which the walk looks for
-        self.unlisted: list[tuple[str, str]] = []  # (path, why) of folders whose content cannot be known
+        self.unlisted: dict[str, str] = {}  # folders whose content cannot be known, and why
         self._folders: dict[str, _Folder] = {}
-        self._mounts: frozenset[str] | None = None
+        self._stale: set[str] = set()
+        self._hits: list[tuple[str, str]] = []
+        self._mounts: frozenset[str] = frozenset()
+        self._entries = 0
+        self._doubt = False
         self._count: tuple[int, bool] | None = None
         self._guard = threading.Lock()
 
-    def find(self, most: int = MAX_ENTRIES, count: int = 0) -> list[Match]:
+    def find(self, most: int = MAX_ENTRIES, *, count: int = 0, mounts: Collection[str] = ()) -> list[Match]:
         """Every match, and every further name of a wanted file, as they are now.
 
-        count: names whose owners others() may look at later, beyond those that an earlier walk gave it. Raises WorkspaceError when
-        there is more to look at than most, HostError where the host fails.
+        count: names whose owners others() may look at later, beyond those that an earlier walk gave it. mounts: mount points
+        below the root, whose content is another one in the box. Raises WorkspaceError when there is more to look at than most, or
+        when a match of the last walk is gone while folders are being moved, HostError where the host fails.
         """
         with self._guard:
-            found = [match(path, rule) for path, rule in self._walk(most, count)]
-        return [each for each in found if each is not None]
+            until = time.monotonic_ns() + most_ns(most)
+            while True:
+                hits = self._walk(most, count, frozenset(mounts))
+                matches = [each for each in (self._match(*hit) for hit in hits) if each is not None]
+                found = {(each.device, each.inode) for each in matches}
+                # A program that lives in another box over this folder could move what is covered there out of the way of the
+                # walk. So a match that was known is gone only when the walk shows that no folder was moved meanwhile.
+                if not self._doubt or not _lost(self.root, self.globs, found):
+                    _remember(self.root, self.globs, matches)
+                    return matches
+                if time.monotonic_ns() > until:
+                    raise WorkspaceError(
+                        f"Something that must not be read has left its place in {self.root} while folders were being moved there, "
+                        "so it cannot be covered and no box is made.",
+                        hint="Try again when nothing moves folders in it.",
+                    )
+                time.sleep(2 * TICK_NS / 1e9)
 
-    def _walk(self, most: int, count: int) -> list[tuple[str, str]]:
+    def _match(self, path: str, rule: str) -> Match | None:
+        try:
+            found = os.lstat(path)
+        except PermissionError:
+            self.unlisted[os.path.dirname(path)] = CLOSED
+            return None
+        except OSError:
+            self._doubt = True
+            return None
+        return Match(path, found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_nlink, rule)
+
+    def _walk(self, most: int, count: int, mounts: frozenset[str]) -> list[tuple[str, str]]:
+        began = time.time_ns() - TICK_NS
         known, fresh = self._folders, {}
+        if self._is_as_it_was(mounts, most):
+            return self._hits
         hits: list[tuple[str, str]] = []
         entries, until = 0, time.monotonic_ns() + most_ns(most)
-        self.unlisted, self._mounts = [], None
-        pending, device = [self.root], os.lstat(self.root).st_dev
+        self.unlisted, self._doubt = {}, False
+        pending = [self.root]
         while pending:
             path = pending.pop()
+            if path in mounts:
+                self.unlisted[path] = MOUNTED
+                continue
             folder = known.get(path)
             try:
-                found = os.lstat(path)
-                if found.st_dev != device and self._is_mount(path):
-                    self.unlisted.append((path, "a mount"))
-                    continue
-                if folder is None or folder.signature != _signature(found):
-                    folder = self._read(path, most - entries, count > 0)
+                if folder is None or path in self._stale:
+                    before, folder = folder, self._read(path, most - entries, count > 0)
+                    self._doubt |= _is_doubtful(before, folder, began)
                     count -= folder.entries
                     self._count = None
-            except (FileNotFoundError, NotADirectoryError):
-                continue  # removed or exchanged since its parent was read
-            except PermissionError:
-                self.unlisted.append((path, "a folder that cannot be read"))
-                continue
             except OSError as error:
-                raise HostError(f"{_short(path)} cannot be looked into: {error.strerror}.", errno=error.errno or 0) from None
+                self._unread(path, error)
+                continue
             fresh[path] = folder
             entries += folder.entries
             if entries > most or time.monotonic_ns() > until:
                 raise _too_large(self.root, most)
             pending += folder.below
             hits += folder.hits
-            hits += [(twin, TWIN) for twin in folder.twins]
+            if folder.twins:
+                hits += [(twin, TWIN) for twin in folder.twins]
         if len(fresh) != len(known):
             self._count = None
-        self._folders = fresh
+        self._folders, self._hits, self._mounts, self._entries = fresh, hits, mounts, entries
         return hits
+
+    def _is_as_it_was(self, mounts: frozenset[str], most: int) -> bool:
+        """Whether nothing that was read has changed; else _stale is what has. Most of what a box costs over a large folder."""
+        lstat, stale = os.lstat, set()
+        for path, folder in self._folders.items():
+            try:
+                found = lstat(path)
+            except OSError:
+                stale.add(path)
+                continue
+            if (
+                folder.changed != found.st_ctime_ns
+                or folder.inode != found.st_ino
+                or folder.touched != found.st_mtime_ns
+                or folder.device != found.st_dev
+                or not folder.settled
+            ):
+                stale.add(path)
+        self._stale = stale
+        self._doubt = False
+        return bool(self._folders) and not (stale or self.unlisted) and self._mounts == mounts and self._entries <= most
+
+    def _unread(self, path: str, error: OSError) -> None:
+        match error.errno:
+            case errno.ENOENT | errno.ENOTDIR | errno.ELOOP:
+                self._doubt = True  # removed or exchanged since its parent was read
+            case errno.EACCES | errno.EPERM:
+                # Where it is there to be seen it is closed itself; else the folder above it is.
+                self.unlisted[path if os.path.lexists(path) else os.path.dirname(path)] = CLOSED
+            case _:
+                raise HostError(f"{_short(path)} cannot be looked into: {error.strerror}.", errno=error.errno or 0) from None
 
     def want(self, files: set[tuple[int, int]]) -> bool:
         """Look for these files by whatever name; whether the tree has to be walked again for it."""
@@ -175,24 +262,23 @@ class Tree:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             now = time.time_ns()
-            signature = _signature(os.fstat(descriptor))
-            folder = _Folder(signature)
+            folder = _Folder(os.fstat(descriptor))
             with os.scandir(descriptor) as entries:
-                self._entries(path, folder, entries, left)
+                self._sort(path, folder, entries, left)
             if not named:
                 folder.names = None
-            changed = signature[3]
-            settled = COARSE_NS if changed % 1_000_000_000 == 0 else SETTLED_NS
-            if changed + settled > now or _signature(os.fstat(descriptor)) != signature:
-                folder.signature = None
+            age = COARSE_NS if folder.changed % 1_000_000_000 == 0 else SETTLED_NS
+            folder.settled = folder.changed + age < now
+            folder.settled = folder.is_still(os.fstat(descriptor))
             return folder
         finally:
             os.close(descriptor)
 
-    def _entries(self, path: str, folder: _Folder, entries: Iterator[os.DirEntry[str]], left: int) -> None:
-        prefix = path if path == "/" else path + "/"
-        by_name, any_name, wanted = self.selector.by_name, self.selector.any_name, self.wanted
-        device = folder.signature[0] if folder.signature else 0
+    def _sort(self, path: str, folder: _Folder, entries: Iterator[os.DirEntry[str]], left: int) -> None:
+        path = path.rstrip("/")
+        prefix = path + "/"
+        by_name, may_end, rule_of, wanted = self.selector.by_name, self.selector.may_end, self.selector.rule, self.wanted
+        device = folder.device
         names = folder.names = []
         for entry in entries:
             folder.entries += 1
@@ -200,19 +286,19 @@ class Tree:
                 return
             name = entry.name
             names.append(name)
-            if (any_name or name in by_name) and (rule := self.selector.rule(path.rstrip("/"), name)):
+            if (name in by_name or (may_end and may_end(name))) and (rule := rule_of(path, name)):
                 folder.hits.append((prefix + name, rule))
             elif entry.is_dir(follow_symlinks=False):
                 folder.below.append(prefix + name)
             elif wanted and (device, entry.inode()) in wanted:
                 folder.twins.append(prefix + name)
 
-    def _is_mount(self, path: str) -> bool:
-        if self._mounts is None:
-            from ringfence.policy.resolve import mounts_below  # a subvolume of btrfs has a device of its own too
 
-            self._mounts = frozenset(mounts_below(self.root))
-        return path in self._mounts
+def _is_doubtful(before: _Folder | None, now: _Folder, began: int) -> bool:
+    """Whether something may have been moved out of a folder between the begin of a walk and its coming here."""
+    if before is None or (before.device, before.inode) != (now.device, now.inode):
+        return True
+    return now.changed >= began
 
 
 def match(path: str, rule: str) -> Match | None:
@@ -222,10 +308,6 @@ def match(path: str, rule: str) -> Match | None:
     except (OSError, ValueError):
         return None
     return Match(path, found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_nlink, rule)
-
-
-def _signature(found: os.stat_result) -> Signature:
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _is_others(path: str, owner: int) -> bool:
@@ -248,7 +330,22 @@ def _too_large(root: str, most: int) -> WorkspaceError:
 
 
 _trees: OrderedDict[tuple[str, tuple[str, ...]], Tree] = OrderedDict()
+_matched: OrderedDict[str, dict[tuple[int, int], str]] = OrderedDict()  # by root: what was found, by which rule
 _guard = threading.Lock()
+
+
+def _lost(root: str, globs: frozenset[str], found: set[tuple[int, int]]) -> bool:
+    """Whether something that any tree of the root found by one of the globs is not among found."""
+    with _guard:
+        return any(rule in globs and file not in found for file, rule in _matched.get(root, {}).items())
+
+
+def _remember(root: str, globs: frozenset[str], matches: list[Match]) -> None:
+    with _guard:
+        kept = {file: rule for file, rule in _matched.pop(root, {}).items() if rule not in globs}
+        _matched[root] = kept | {(each.device, each.inode): each.rule for each in matches if each.rule != TWIN}
+        while len(_matched) > ROOTS_KEPT:
+            _matched.popitem(last=False)
 
 
 def remembered(root: str, globs: tuple[str, ...]) -> Tree:
