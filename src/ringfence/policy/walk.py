@@ -131,7 +131,7 @@ class Tree:
         self._count: tuple[int, bool] | None = None
         self._guard = threading.Lock()
 
-    def find(self, most: int = MAX_ENTRIES, *, count: int = 0, mounts: Collection[str] = ()) -> list[Match]:
+    def find(self, most: int = MAX_ENTRIES, count: int = 0, *, mounts: Collection[str] = ()) -> list[Match]:
         """Every match, and every further name of a wanted file, as they are now.
 
         count: names whose owners others() may look at later, beyond those that an earlier walk gave it. mounts: mount points
@@ -151,8 +151,8 @@ class Tree:
                     return matches
                 if time.monotonic_ns() > until:
                     raise WorkspaceError(
-                        f"Something that must not be read has left its place in {self.root} while folders were being moved there, "
-                        "so it cannot be covered and no box is made.",
+                        f"Something that a rule of the policy is about has left its place in {self.root} while folders were being "
+                        "moved there, so the rule cannot be kept and no box is made.",
                         hint="Try again when nothing moves folders in it.",
                     )
                 time.sleep(2 * TICK_NS / 1e9)
