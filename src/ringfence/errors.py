@@ -106,6 +106,13 @@ class SandboxLostError(RingfenceError):
         super().__init__(message, hint=None, **fields)
 
 
+class ProtectionLostError(RingfenceError):
+    """A mount that protects a path of the workspace came off and could not be put back, so nothing more is run in the box."""
+
+    code = "protection-lost"
+    hint = "Look at the path on the host: something replaced it. Then make a new box, which protects what is there."
+
+
 class ProtocolError(RingfenceError):
     """The other side of the box said something that its protocol does not allow. The box is ended."""
 

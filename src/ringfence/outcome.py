@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -132,6 +132,11 @@ class Enforcement:
     file_size: Enforced = NOT_ENFORCED
     disk: Enforced = NOT_ENFORCED
     output: Enforced = NOT_ENFORCED
+
+    def without(self, paths: str) -> Enforcement:
+        """The same for a run during which these paths of the workspace were not protected."""
+        note = f"the protection of {paths} was off for a part of the run"
+        return replace(self, filesystem=Enforced(Level.PARTIAL, self.filesystem.by, note))
 
     def __str__(self) -> str:
         return "\n".join(f"{entry.name}: {getattr(self, entry.name)}" for entry in fields(self))

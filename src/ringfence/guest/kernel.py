@@ -134,6 +134,11 @@ def attach_to(tree: int, target: int) -> None:
     _syscall("move_mount", MOVE_MOUNT, tree, b"", target, b"", flags)
 
 
+def join_namespace(descriptor: int, kind: int) -> None:
+    """Move this process into a namespace of a kind, CLONE_NEW* (setns(2))."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
 def mount(source: bytes, target: bytes, kind: bytes, flags: int, data: bytes = b"") -> None:
     _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), data), f"mount {kind.decode()}")
 

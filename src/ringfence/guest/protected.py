@@ -63,16 +63,27 @@ def _private_file(step: "list[bytes]", tree: int) -> None:
     source = _open(step, os.O_RDONLY | os.O_NONBLOCK)
     copy = step[2]
     _copy_file(source, copy, MAX_BYTES)
-    link = LINKS + copy[len(COPIES) :].replace(b"/", b"-")
     os.makedirs(LINKS, exist_ok=True)
-    os.symlink(copy, link)
-    _attach(link, step)
+    os.symlink(copy, _link_to(copy))
+    _private_file_again(step, tree)
+
+
+def _private_file_again(step: "list[bytes]", tree: int) -> None:
+    _attach(_link_to(step[2]), step)
+
+
+def _link_to(copy: bytes) -> bytes:
+    return LINKS + copy[len(COPIES) :].replace(b"/", b"-")
 
 
 def _private_folder(step: "list[bytes]", tree: int) -> None:
     source = _open(step, os.O_RDONLY | os.O_DIRECTORY)
     os.makedirs(step[2])
     _copy_folder(source, step[2], 0, [MAX_ENTRIES, MAX_BYTES])
+    _private_folder_again(step, tree)
+
+
+def _private_folder_again(step: "list[bytes]", tree: int) -> None:
     _attach(step[2], step)
 
 
@@ -130,3 +141,6 @@ ACTIONS: "dict[bytes, Callable[[list[bytes], int], None]]" = {
     b"private-file": _private_file,
     b"private-folder": _private_folder,
 }
+
+AGAIN = {**ACTIONS, b"private-file": _private_file_again, b"private-folder": _private_folder_again}
+"""The same for a box that had them before: its copies are its own by now, and stay as they are."""

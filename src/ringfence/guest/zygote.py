@@ -22,7 +22,7 @@ import resource
 import select
 import signal
 
-from ringfence.guest import box, guest, kernel, processes, protected, view, wire  # noqa: F401  # loaded before the first fork
+from ringfence.guest import box, guest, kernel, processes, protected, remount, view, wire  # noqa: F401  # loaded before the first fork
 
 CONTROL = 3
 MAX_DESCRIPTORS = 3
@@ -31,10 +31,11 @@ MAX_DESCRIPTORS = 3
 class Box:
     """What the zygote keeps of a live box."""
 
-    __slots__ = ("pid", "pidfd", "reason", "report", "timer", "unconfined")
+    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timer")
 
-    def __init__(self, pid: int, report: int, timer: int, unconfined: bool) -> None:
-        self.pid, self.report, self.timer, self.unconfined = pid, report, timer, unconfined
+    def __init__(self, pid: int, report: int, timer: int, namespaces: "list[int]") -> None:
+        self.pid, self.report, self.timer = pid, report, timer
+        self.namespaces = namespaces  # of its users and its mounts; none of a box that is not confined
         self.pidfd = os.pidfd_open(pid)
         self.reason = b""
 
@@ -56,6 +57,7 @@ class Zygote:
         self.poll.register(control.fileno(), select.EPOLLIN)
         self.by_pidfd: dict[int, Box] = {}
         self.by_timer: dict[int, Box] = {}
+        self.helpers: dict[int, int] = {}
 
     def serve(self) -> None:
         while True:
@@ -69,6 +71,9 @@ class Zygote:
                     self.by_timer[descriptor].kill(b"deadline")
                 elif descriptor in self.by_pidfd:
                     self._ended(self.by_pidfd[descriptor])
+                elif descriptor in self.helpers:
+                    os.waitpid(self.helpers.pop(descriptor), 0)
+                    os.close(descriptor)
 
     def _request(self) -> bool:
         message, descriptors = wire.receive(self.control, MAX_DESCRIPTORS)
@@ -80,6 +85,8 @@ class Zygote:
         try:
             if request["op"] == b"box":
                 self._make(request, descriptors)
+            elif request["op"] == b"remount":
+                self._remount(request, report)
             else:
                 self._idmap(request, report)
         except OSError as error:
@@ -99,19 +106,35 @@ class Zygote:
         os.close(ready)
         os.close(channel)
         try:
+            namespaces: list[int] = []
             if flags:
                 _write_maps(pid, request)
+                # Now: a box that cannot be looked into opens them to nobody but root.
+                namespaces = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt")]
         except OSError:
             os.close(go)  # without the byte the child ends by itself
             os.waitpid(pid, 0)
             raise
         os.write(go, b"g")
         os.close(go)
-        made = Box(pid, report, timer, unconfined=not flags)
+        made = Box(pid, report, timer, namespaces)
         self.by_pidfd[made.pidfd] = self.by_timer[timer] = made
         self.poll.register(made.pidfd, select.EPOLLIN)
         self.poll.register(timer, select.EPOLLIN)
         wire.send_to(report, {"pid": pid}, [made.pidfd])
+
+    def _remount(self, request: "dict[str, object]", channel: int) -> None:
+        """A fork that joins a box and hears from channel what is to be mounted again there."""
+        held = next((box for box in self.by_pidfd.values() if box.pid == request["pid"] and box.namespaces), None)
+        if held is None:
+            raise OSError(3, "no such box")  # ESRCH
+        pid = os.fork()
+        if pid == 0:
+            remount.start(channel, *held.namespaces)
+        os.close(channel)
+        helper = os.pidfd_open(pid)
+        self.helpers[helper] = pid
+        self.poll.register(helper, select.EPOLLIN)
 
     def _idmap(self, request: "dict[str, object]", report: int) -> None:
         """A user namespace that lives only as a descriptor: the map of an idmapped mount."""
@@ -134,8 +157,10 @@ class Zygote:
 
     def _ended(self, ended: Box) -> None:
         status = os.waitpid(ended.pid, 0)[1]
-        if ended.unconfined:
-            processes.end_orphans({other.pid for other in self.by_pidfd.values()})
+        if not ended.namespaces:
+            processes.end_orphans({other.pid for other in self.by_pidfd.values()} | set(self.helpers.values()))
+        for descriptor in ended.namespaces:
+            os.close(descriptor)
         wire.send_to(ended.report, {"exited": status, "reason": ended.reason})
         del self.by_pidfd[ended.pidfd], self.by_timer[ended.timer]
         for descriptor in (ended.pidfd, ended.timer, ended.report):

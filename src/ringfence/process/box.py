@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAKING_SECONDS = 30.0
 """How long a box may take to be made before it counts as lost: a host under load takes long, not for ever."""
 ENDING_SECONDS = 10.0
+REMOUNT_SECONDS = 5.0
 TAKING_SECONDS = 5.0
 """How long a guest may leave a full socket unread."""
 
@@ -97,6 +98,26 @@ class Box:
             self.lost = f"its first process was killed by signal {os.WTERMSIG(status)}"
         else:
             self.lost = "its first process ended"
+
+    def remount(self, steps: bytes) -> list[int] | None:
+        """Do steps of the plan again in the live box; one number for each, as guest/remount.py gives it. None: it is gone.
+
+        Holds the thread for some milliseconds: nothing may run in the box before its protection is back.
+        """
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        try:
+            zygote.current().send({"op": "remount", "pid": self.pid}, [theirs.fileno()])
+            theirs.close()
+            wire.send(ours, {"steps": steps})
+            poll = select.poll()
+            poll.register(ours.fileno(), select.POLLIN)
+            done = _report(ours)[0].get("done") if poll.poll(REMOUNT_SECONDS * 1000) else None
+        except OSError:
+            return None
+        finally:
+            ours.close()
+            theirs.close()
+        return [number for number in done if isinstance(number, int)] if isinstance(done, list) else None
 
     def close(self) -> Waits[None]:
         """End the box and wait until nothing of it is left. Safe to call again."""
@@ -194,6 +215,10 @@ class Making:
         yield from _ready(box, until)
         box.channel.setblocking(False)
         return box
+
+    def remount(self, steps: bytes) -> list[int] | None:
+        """Box.remount, for those who are made before the box is."""
+        return self._box.remount(steps) if self._box is not None else None
 
     def abandon(self) -> None:
         """Give the box up, in whatever state it is."""

@@ -62,6 +62,8 @@ class Reached(Protocol):
 
     def must_be_open(self) -> None: ...
 
+    def before_run(self) -> None: ...
+
     def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False, entry: bool = False) -> str: ...
 
     def reach(self, plain: str) -> Mapping[str, bool]: ...
@@ -170,6 +172,7 @@ class FileWork:
 
     def begin(self, keep: int, seconds: float = FILE_SECONDS) -> Run:
         self.world.must_be_open()
+        self.world.before_run()
         return Run(self.world.box, self.world.policy.limits, seconds, keep=2 * keep)
 
     def request(self, do: str, path: str, more: Mapping[str, object], *, write: bool = False) -> dict[str, object]:

@@ -78,6 +78,7 @@ class LocalWorld:
             request["cwd"] = self.folder_for(command.cwd)
         if command.environment:
             request["env"] = dict(command.environment)
+        self.before_run()
         pipes = run.start(request, command.data, drained=drained)
         if self.watch:
             self._runs = [run, *(each for each in self._runs if each.under_way)]
@@ -88,11 +89,17 @@ class LocalWorld:
     def result(self, run: Run, command: Command) -> Result:
         outcome = run.outcome()
         output, error_output = run.output()
-        denials, notes = self.watch.after_run(idle=self._idle()) if self.watch else ((), ())
+        denials, notes, unprotected = self.watch.after_run(idle=self._idle()) if self.watch else ((), (), "")
+        enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
-            command.shown, outcome, output, error_output, run.usage(), self.enforcement,
+            command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
+
+    def before_run(self) -> None:
+        """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised."""
+        if self.watch:
+            self.watch.before_run()
 
     def planted(self) -> tuple[Denial, ...]:
         if self.watch is None:
@@ -234,8 +241,10 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
-        watch = _watch_for(policy, prepared)
+        watch = _watch_for(policy, prepared, making)
         box = yield from making.complete(host.why_no_namespaces)
+        if watch:
+            watch.begin(box.pid)
     except BaseException:
         making.abandon()
         prepared.release()
@@ -246,12 +255,12 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
     return LocalWorld(policy, prepared, box, enforcement, watch)
 
 
-def _watch_for(policy: ResolvedPolicy, prepared: Prepared) -> Watch | None:
+def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making) -> Watch | None:
     if policy.workspace is None and not policy.writable:
         return None
     from ringfence.confine.protected.watch import watch_for  # a box without a folder of the host needs none of it
 
-    return watch_for(policy, prepared.plan)
+    return watch_for(policy, prepared.plan, making.remount)
 
 
 class Opened:

@@ -38,7 +38,7 @@ class Trees:
                     self._queue = Queue()
                 except OSError:
                     pass  # no instance left on this host (EMFILE): then everything is looked at when it is asked for
-            tree = self._trees.pop(key, None) or Tree(folder.path, self._queue)
+            tree = self._trees.pop(key, None) or Tree(folder.path, (folder.device, folder.inode), self._queue)
             self._trees[key] = tree  # last in order: the least recently used one comes first
             self._boxes[key] = self._boxes.get(key, 0) + 1
             return tree
@@ -106,6 +106,11 @@ class Planted:
                 self._seen.append(tree.version)
             self.notes = tuple(self._left_out())
             self._blind = bool(self.notes)
+        except OSError as error:
+            self.close()
+            raise WorkspaceError(
+                f"a writable folder was replaced while the box was made: {error.strerror}.", hint="Try again."
+            ) from None
         except BaseException:
             self.close()
             raise

@@ -55,9 +55,9 @@ class Queue:
 
     def dispatch(self) -> None:
         """Tell the trees what happened. Costs one poll where nothing did."""
-        if not self._inotify.ready():
-            return
         with self._guard:
+            if not self._inotify.ready():
+                return
             self.stamp += 1
             for number, mask, name in self._inotify.events():
                 if mask & IN_Q_OVERFLOW:
@@ -83,10 +83,10 @@ class Queue:
 
 
 class Tree:
-    """What is known of one folder. Raises OSError from look() where the root itself is gone."""
+    """What is known of one folder. Raises OSError from look() where the root itself is gone or is another by now."""
 
-    def __init__(self, root: str, queue: Queue | None) -> None:
-        self.root, self.queue = root, queue
+    def __init__(self, root: str, identity: tuple[int, int], queue: Queue | None) -> None:
+        self.root, self.identity, self.queue = root, identity, queue
         self.repositories: dict[str, Repository] = {}
         self.gitlinks: dict[str, frozenset[str]] = {}  # of each index, by the path of its git directory
         self.unseen: set[str] = set()  # folders that could not be looked into
@@ -135,6 +135,9 @@ class Tree:
         with self.guard:
             root = kernel.open_path(os.fsencode(self.root), follow=False, flags=_FOLDER)
             try:
+                found = os.fstat(root)
+                if (found.st_dev, found.st_ino) != self.identity:
+                    raise FileNotFoundError(errno.ENOENT, "it was replaced")
                 self._look(root)
             finally:
                 os.close(root)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import select
+import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ringfence.confine.plan import LaunchPlan
+from ringfence.confine.protected.mounts import Loss, Mounts
 from ringfence.confine.protected.planted import TREES, Planted, writable_folders
+from ringfence.errors import ProtectionLostError
 from ringfence.outcome import Denial
 from ringfence.policy.resolve import ResolvedPolicy
 
+LOST = "unprotected"
+"""The kind of a denial that says: the boundary did not hold this path for a while."""
+
 
 class Findings(NamedTuple):
-    """What one look found, for the result of the run before it."""
+    """What one look found, for the result of the run before it. unprotected: what was open during the run; mostly nothing."""
 
     denials: tuple[Denial, ...] = ()
     notes: tuple[str, ...] = ()
+    unprotected: str = ""
 
 
 NOTHING = Findings()
@@ -24,25 +32,82 @@ NOTHING = Findings()
 class Watch:
     """The watched side of one box. Made while the box is, before anything runs in it."""
 
-    def __init__(self, policy: ResolvedPolicy, plan: LaunchPlan) -> None:
+    def __init__(self, policy: ResolvedPolicy, plan: LaunchPlan, put_back: Callable[[bytes], list[int] | None]) -> None:
         root_caller = plan.ids is not None and not plan.ids.deny_setgroups
         self.planted = Planted(policy, owners_only=root_caller)
+        self._mounts = Mounts(plan.protected, put_back)
+        self._table = -1
+        self._notes: tuple[str, ...] = ()
+        self._lost: list[str] = []  # and could not be put back
+        self._between: list[Denial] = []  # found before a run, for its result
         self._poll = select.poll()
+        self._guard = threading.Lock()
         if TREES.descriptor >= 0:
             self._poll.register(TREES.descriptor, select.POLLIN)
-        self._stamp, self._waiting = TREES.stamp, self.planted.stale
+        # The stamp of no tree, where the host does not tell of changes: then there is something to look at around every run.
+        self._stamp, self._waiting = (TREES.stamp, self.planted.stale) if TREES.descriptor >= 0 else (-1, True)
+
+    def begin(self, pid: int) -> None:
+        """The box is made, and pid is its first process. Raises ProtectionLostError where a mount is gone already for good."""
+        try:
+            self._table = self._mounts.open(pid)
+        except OSError as error:  # a /proc that hides the processes of others from this caller
+            self._notes += (f"whether protected paths stay protected cannot be watched on this host: {error.strerror}.",)
+        if self._table >= 0:
+            self._poll.register(self._table, select.POLLPRI)
+            if self._mounts.replaced():
+                self._put_back()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._notes + self.planted.notes
+
+    def before_run(self) -> None:
+        """Put back what came off since the last run. Raises ProtectionLostError where that cannot be done.
+
+        Costs one poll where nothing happened.
+        """
+        with self._guard:  # another thread's run waits until what protects it is back
+            ready = self._poll.poll(0)
+            if ready or self._stamp != TREES.stamp or self._lost:
+                TREES.dispatch()
+                if self._came_off(ready) or self._lost:
+                    self._put_back()
+
+    def _came_off(self, ready: list[tuple[int, int]]) -> bool:
+        """Whether a mount may have come off: the kernel says so; or a file was renamed on the host, and the mount went with it."""
+        return any(descriptor == self._table for descriptor, _ in ready) or self._mounts.replaced()
+
+    def _put_back(self) -> None:
+        losses = self._mounts.check()
+        self._between += [_denial(loss, "between two runs") for loss in losses]
+        self._lost = [loss.protected.path for loss in losses if not loss.back]
+        if self._lost:
+            raise ProtectionLostError(f"the protection of {self._lost[0]} came off: {losses[0].said}.", paths=tuple(self._lost))
 
     def after_run(self, *, idle: bool) -> Findings:
         """What there is to tell of the run that has ended. idle: no other run of the box is under way.
 
         Costs one poll where nothing happened.
         """
-        if not self._poll.poll(0) and self._stamp == TREES.stamp and not self._waiting:
-            return NOTHING if not self.planted.notes else Findings((), self.planted.notes)
-        self._stamp = TREES.stamp
-        found = self.planted.after_run(idle=idle)
+        with self._guard:
+            return self._after_run(idle)
+
+    def _after_run(self, idle: bool) -> Findings:
+        ready = self._poll.poll(0)
+        if not ready and self._stamp == TREES.stamp and not self._waiting and not self._between:
+            return Findings((), self.notes) if self._notes or self.planted.notes else NOTHING
+        denials, self._between = self._between, []
+        unprotected = ""
+        if self._came_off(ready):
+            losses = self._mounts.check()
+            denials += [_denial(loss, "while it ran") for loss in losses]
+            self._lost = [loss.protected.path for loss in losses if not loss.back]
+            unprotected = ", ".join(loss.protected.path for loss in losses)
+        self._stamp = TREES.stamp if TREES.descriptor >= 0 else -1
+        denials += self.planted.after_run(idle=idle)
         self._waiting = self.planted.stale
-        return Findings(found, self.planted.notes)
+        return Findings(tuple(denials), self.notes, unprotected)
 
     def look(self, *, idle: bool) -> tuple[Denial, ...]:
         """Everything that was planted since the box began, by a whole look at this moment."""
@@ -54,13 +119,20 @@ class Watch:
         try:
             return self.planted.last()
         finally:
-            self.planted.close()
+            self.close()
 
     def close(self) -> None:
         """Let go of everything without another look."""
+        self._mounts.close()
         self.planted.close()
 
 
-def watch_for(policy: ResolvedPolicy, plan: LaunchPlan) -> Watch | None:
+def _denial(loss: Loss, when: str) -> Denial:
+    return Denial(
+        LOST, loss.protected.path, f"protected: {loss.protected.how}", "observed", None, f"its mount came off {when}; {loss.said}"
+    )
+
+
+def watch_for(policy: ResolvedPolicy, plan: LaunchPlan, put_back: Callable[[bytes], list[int] | None]) -> Watch | None:
     """The watch of a box of this policy; None where the box can write no folder of the host."""
-    return Watch(policy, plan) if writable_folders(policy) else None
+    return Watch(policy, plan, put_back) if writable_folders(policy) else None
