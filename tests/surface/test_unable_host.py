@@ -105,6 +105,7 @@ from ringfence import errors
 from ringfence.sync import Sandbox
 with Sandbox() as box:
     box.run(["true"]).raise_for_status()
+    box.list_files()  # what works on files is loaded with the first of them
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
     held = []
     try:
