@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import fresh, warm
+from benchmarks import fresh, large, warm
 from benchmarks.measure import HEADING
 from ringfence.sync import SandboxConfig
 
@@ -28,6 +28,7 @@ def main() -> int:
         lambda: warm.commands(config, rounds),
         lambda: [warm.programs(config, rounds // 3)],
         lambda: [fresh.one_program(config, rounds // 6)],
+        lambda: large.first_and_next(rounds // 6),
         lambda: [fresh.alive(config)],
         lambda: [fresh.a_second(config, 3 if quick else 30)],
         lambda: [warm.flood(generous)],

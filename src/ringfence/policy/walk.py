@@ -17,8 +17,9 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from ringfence.errors import HostError, WorkspaceError
 from ringfence.policy.patterns import Glob, compiled, is_glob
@@ -69,7 +70,7 @@ class _Folder:
         self.below: list[str] = []
         self.hits: list[tuple[str, str]] = []
         self.twins: list[str] = []
-        self.names: list[str] | None = []  # whose owners were not looked at yet
+        self.names: list[str] | None = None  # whose owners were not looked at yet
         self.others: int | None = None
 
     def is_still(self, found: os.stat_result) -> bool:
@@ -264,9 +265,10 @@ class Tree:
             now = time.time_ns()
             folder = _Folder(os.fstat(descriptor))
             with os.scandir(descriptor) as entries:
-                self._sort(path, folder, entries, left)
-            if not named:
-                folder.names = None
+                found = list(islice(entries, left + 1))
+            folder.entries = len(found)
+            folder.names = [entry.name for entry in found] if named else None
+            self._sort(path, folder, found)
             age = COARSE_NS if folder.changed % 1_000_000_000 == 0 else SETTLED_NS
             folder.settled = folder.changed + age < now
             folder.settled = folder.is_still(os.fstat(descriptor))
@@ -274,23 +276,17 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def _sort(self, path: str, folder: _Folder, entries: Iterator[os.DirEntry[str]], left: int) -> None:
+    def _sort(self, path: str, folder: _Folder, found: list[os.DirEntry[str]]) -> None:
         path = path.rstrip("/")
         prefix = path + "/"
         by_name, may_end, rule_of, wanted = self.selector.by_name, self.selector.may_end, self.selector.rule, self.wanted
-        device = folder.device
-        names = folder.names = []
-        for entry in entries:
-            folder.entries += 1
-            if folder.entries > left:
-                return
+        for entry in found:
             name = entry.name
-            names.append(name)
             if (name in by_name or (may_end and may_end(name))) and (rule := rule_of(path, name)):
                 folder.hits.append((prefix + name, rule))
             elif entry.is_dir(follow_symlinks=False):
                 folder.below.append(prefix + name)
-            elif wanted and (device, entry.inode()) in wanted:
+            elif wanted and (folder.device, entry.inode()) in wanted:
                 folder.twins.append(prefix + name)
 
 

@@ -212,10 +212,12 @@ class Tree:
             complete = GIT in names and self._is_complete(root, git)
             self._note(git, folder, GIT, GIT in names, complete)
             for entry in found:
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
                 inner = os.path.join(path, entry.name)
                 if (entry.name == GIT and complete) or (bare and entry.name in ("objects", "refs")):
                     continue
-                if entry.is_dir(follow_symlinks=False) and self._folders.get(inner) != entry.inode():
+                if self._folders.get(inner) != entry.inode():
                     self._to_look.add(inner)
             return len(found)
         except OSError:
