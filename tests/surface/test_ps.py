@@ -19,6 +19,16 @@ from ringfence.world import processes
 pytestmark = pytest.mark.live("namespaces")
 
 
+def told(box: Sandbox, names: list[str]) -> list[processes.ProcessInfo]:
+    """What is told as soon as it has these names: a fork has its parent's until it execs."""
+    until = time.monotonic() + 30
+    found = box.ps()
+    while [each.name for each in found] != names:
+        assert time.monotonic() < until, found
+        found = box.ps()
+    return found
+
+
 def test_each_process_is_told_with_its_run_and_none_of_ours_is(tier: str, workspace: Path) -> None:
     with Sandbox(SandboxConfig(tier=tier, workspace=workspace)) as box:
         assert box.ps() == []
@@ -28,15 +38,13 @@ def test_each_process_is_told_with_its_run_and_none_of_ours_is(tier: str, worksp
         began = time.time()
         with box.spawn(["sh", "-c", "sleep 4321 & echo ready; wait"]) as process:
             assert process.stdout.readline() == b"ready\n"
-            while [each.name for each in box.ps()] != ["sh", "sleep"]:
-                pass
-            shell, sleep = box.ps()
+            shell, sleep = told(box, ["sh", "sleep"])
             assert shell.pid == process.pid == shell.run == sleep.run == sleep.ppid and sleep.pid > shell.pid
             assert shell.argv == ("sh", "-c", "sleep 4321 & echo ready; wait") and sleep.argv == ("sleep", "4321")
-            assert sleep.state == "S" and sleep.rss_bytes > 0 and sleep.cpu_seconds < 10 and abs(sleep.started - began) < 30
+            assert sleep.state in "RSD" and sleep.rss_bytes > 0 and sleep.cpu_seconds < 10 and abs(sleep.started - began) < 30
         assert box.ps() == []
         box.execute_command("sleep 4321 & exit 0").raise_for_status()
-        (left,) = box.ps()
+        (left,) = told(box, ["sleep"])
         assert left.argv == ("sleep", "4321") and left.run is not None and left.ppid != left.run
 
 
@@ -64,9 +72,9 @@ def test_a_process_that_lies_about_its_name_and_arguments_is_told_all_the_same(b
     )
     with box.spawn(["python3", "-c", code, "x" * 100_000, "", "\udcff\n"]) as process:
         assert process.stdout.readline() == b"ready\n"
-        (told,) = box.ps()
-        assert told.pid == process.pid == told.run and told.name == ") S 1 (x\n\udcff"
-        assert told.argv[1] == "-c" and sum(map(len, told.argv)) <= 4096
+        (one,) = box.ps()
+        assert one.pid == process.pid == one.run and one.name == ") S 1 (x\n\udcff"
+        assert one.argv[1] == "-c" and sum(map(len, one.argv)) <= 4096
 
 
 def test_one_that_has_ended_and_is_not_collected_is_told_as_such(box: Sandbox) -> None:
@@ -82,8 +90,8 @@ async def test_the_awaiting_face_tells_the_same(workspace: Path) -> None:
     async with ringfence.Sandbox(SandboxConfig(workspace=workspace)) as box:
         assert await box.ps() == []
         async with await box.spawn(["sleep", "4321"]) as process:
-            (told,) = await box.ps()
-            assert isinstance(told, ringfence.ProcessInfo) and told.pid == process.pid
+            (one,) = await box.ps()
+            assert isinstance(one, ringfence.ProcessInfo) and one.pid == process.pid
 
 
 GOOD: dict[str, object] = {
@@ -117,7 +125,7 @@ VALUES = some.recursive(
 @given(VALUES.map(wire.encode) | some.binary(max_size=80))
 def test_an_answer_is_a_list_of_processes_or_is_refused(data: bytes) -> None:
     try:
-        told = processes.parse(data)
+        found = processes.parse(data)
     except errors.ProtocolError:
         return
-    assert all(isinstance(each, processes.ProcessInfo) for each in told)
+    assert all(isinstance(each, processes.ProcessInfo) for each in found)
