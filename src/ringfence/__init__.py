@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.sandbox import Sandbox, run
     from ringfence.world.files import FileInfo
     from ringfence.world.processes import ProcessInfo
+    from ringfence.world.trees.transfer import Transfer
 
 _PLACES = {
     "Sandbox": "ringfence.sandbox",
@@ -25,6 +26,7 @@ _PLACES = {
     "Files": "ringfence.files",
     "FileInfo": "ringfence.world.files",
     "ProcessInfo": "ringfence.world.processes",
+    "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
@@ -52,6 +54,7 @@ __all__ = [
     "SandboxConfig",
     "SandboxLimits",
     "Signaled",
+    "Transfer",
     "run",
 ]
 

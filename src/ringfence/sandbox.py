@@ -23,6 +23,7 @@ from ringfence.world.local import LocalWorld, Opened, open_world
 if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.world.processes import ProcessInfo
+    from ringfence.world.trees.transfer import Transfer
 
 _loop: RunVar[object] = RunVar("ringfence")
 
@@ -157,6 +158,49 @@ class Sandbox(Opened):
     async def list_files(self) -> list[str]:
         """Every file and link below the workspace, relative to it, sorted; links are named and never followed."""
         return await awaiting(self._open().files.walk())
+
+    async def upload(
+        self,
+        local: str | os.PathLike[str],
+        remote: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        max_bytes: int = 1 << 30,
+        max_files: int = 100_000,
+        timeout: float = 300,
+    ) -> Transfer:
+        """Copy a file or a tree of the caller's into the box, to exactly that path; folders that are there are gone on with.
+
+        Links are copied as links and not followed. FIFOs, sockets and devices are left out and named in `refused`. overwrite:
+        replace files. max_bytes, max_files, timeout (seconds): bounds of the whole. What was copied before an error stays.
+        Raises PathExistsError, FileTooLargeError, FileTimeError, OutsideError (also for a local path through a link that a box
+        may have made), HostError where the caller's own system refuses.
+        """
+        from ringfence.world.trees import transfer  # a command alone needs none of it
+
+        bounds = transfer.Bounds.checked(overwrite, max_bytes, max_files, timeout)
+        return await awaiting(transfer.upload(self._open().files, local, remote, bounds))
+
+    async def download(
+        self,
+        remote: str | os.PathLike[str],
+        local: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        max_bytes: int = 1 << 30,
+        max_files: int = 100_000,
+        timeout: float = 300,
+    ) -> Transfer:
+        """Copy a file or a tree out of the box, to exactly that local path; bounds and errors are those of upload().
+
+        Nothing is written through a link, and no link is made that leads out of the tree: those, and FIFOs, sockets, devices and
+        what cannot be read, are named in `refused`. Permission bits are kept less the umask, set-id bits never. Not promised: a
+        picture of one moment, while programs run in the box.
+        """
+        from ringfence.world.trees import transfer  # a command alone needs none of it
+
+        bounds = transfer.Bounds.checked(overwrite, max_bytes, max_files, timeout)
+        return await awaiting(transfer.download(self._open().files, remote, local, bounds))
 
     async def connect(self, port: int, host: str = "127.0.0.1", wait: float = 0) -> Connection:
         """Connect to a TCP server inside the box: one that a command started, in this call or an earlier one.

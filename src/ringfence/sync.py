@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
     from ringfence.world.processes import ProcessInfo
+    from ringfence.world.trees.transfer import Transfer
 
 __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 
@@ -115,6 +116,38 @@ class Sandbox(Opened):
     def list_files(self) -> list[str]:
         """Every file and link below the workspace; see ringfence.Sandbox.list_files."""
         return blocking(self._open().files.walk())
+
+    def upload(
+        self,
+        local: str | os.PathLike[str],
+        remote: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        max_bytes: int = 1 << 30,
+        max_files: int = 100_000,
+        timeout: float = 300,
+    ) -> Transfer:
+        """Copy a file or a tree of the caller's into the box; see ringfence.Sandbox.upload."""
+        from ringfence.world.trees import transfer  # a command alone needs none of it
+
+        bounds = transfer.Bounds.checked(overwrite, max_bytes, max_files, timeout)
+        return blocking(transfer.upload(self._open().files, local, remote, bounds))
+
+    def download(
+        self,
+        remote: str | os.PathLike[str],
+        local: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        max_bytes: int = 1 << 30,
+        max_files: int = 100_000,
+        timeout: float = 300,
+    ) -> Transfer:
+        """Copy a file or a tree out of the box; see ringfence.Sandbox.download."""
+        from ringfence.world.trees import transfer  # a command alone needs none of it
+
+        bounds = transfer.Bounds.checked(overwrite, max_bytes, max_files, timeout)
+        return blocking(transfer.download(self._open().files, remote, local, bounds))
 
     def connect(self, port: int, host: str = "127.0.0.1", wait: float = 0) -> Connection:
         """Connect to a TCP server inside the box; see ringfence.Sandbox.connect."""

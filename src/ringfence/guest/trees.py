@@ -10,6 +10,9 @@ import os
 import stat
 
 CHUNK = 1 << 16
+MAX_DEPTH = 200
+MAX_PATH = 4096
+"""What the outside reads at most: names in a path, and its bytes."""
 END = b"end\0"
 
 TYPE_CHECKING = False
@@ -84,7 +87,10 @@ class _Packing:
             self.out.put(entry(found, name))
             left = found.st_size  # what it grows by from here on is not sent
             while left:
-                chunk = os.read(descriptor, min(left, CHUNK))
+                try:
+                    chunk = os.read(descriptor, min(left, CHUNK))
+                except OSError as error:
+                    raise Refusal(b"", error.errno or errno.EIO, path) from None
                 if not chunk:
                     raise Refusal(b"changed", 0, path)
                 left -= len(chunk)
@@ -101,6 +107,9 @@ class _Packing:
                 if self.entries_left < 0:
                     raise Refusal(b"too-many", errno.E2BIG)
                 name = prefix + each.name
+                if len(name) > MAX_PATH or name.count(b"/") >= MAX_DEPTH:
+                    self.out.put(_record(0, errno.ENAMETOOLONG, prefix[:-1]))
+                    continue
                 try:
                     if self._one(each, name):
                         below.append((each.path, name + b"/"))
@@ -136,10 +145,10 @@ def pack(path: bytes, request: "dict[str, Any]") -> None:
             folder, prefix = below.pop()
             try:
                 below += packing.folder(folder, prefix)
-            except PermissionError as error:
-                packing.out.put(_record(0, error.errno or errno.EACCES, prefix[:-1]))
-            except FileNotFoundError:
-                continue  # removed meanwhile
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    raise
+                packing.out.put(_record(0, error.errno or errno.EIO, prefix[:-1]))
     packing.out.put(END)
     packing.out.flush()
 
@@ -191,8 +200,8 @@ def unpack(path: bytes, request: "dict[str, Any]") -> None:
         if kind == stat.S_IFDIR:
             _make_folder(target, mode)
             continue
-        if "overwrite" in request and os.path.lexists(target) and not os.path.isdir(target):
-            os.unlink(target)
+        if "overwrite" in request:
+            _make_room(target)
         if kind == stat.S_IFLNK:
             os.symlink(records.take(int(size)), target)
             continue
@@ -202,6 +211,14 @@ def unpack(path: bytes, request: "dict[str, Any]") -> None:
             os.utime(descriptor, ns=(int(modified), int(modified)))
         finally:
             os.close(descriptor)
+
+
+def _make_room(path: bytes) -> None:
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _make_folder(path: bytes, mode: int) -> None:

@@ -32,6 +32,7 @@ class Run:
         self.keep, self.head = (limits.output_bytes, limits.head_bytes) if keep is None else (keep, (keep + 1) // 2)
         self.pid = 0
         self.streams: tuple[Stream, ...] = ()
+        self.more: Callable[[], bytes] | None = None  # what follows the data of start(), piece by piece; b"" ends it
         self.on_chunk: tuple[Callable[[bytes], None] | None, ...] = (None, None)
         self.ended: messages.Ended | messages.Failed | None = None
         self.gone = False  # the channel closed without a word
@@ -106,7 +107,7 @@ class Run:
 
     def _feed(self) -> None:
         try:
-            while self._unsent:
+            while self._unsent or self._refill():
                 self._unsent = self._unsent[os.write(self._stdin, self._unsent[:PIPE_BYTES]) :]
         except BlockingIOError:
             return
@@ -117,6 +118,11 @@ class Run:
             self._lane.poll.unregister(self._stdin)
         os.close(self._stdin)
         self._stdin = -1
+
+    def _refill(self) -> bool:
+        if self.more is not None:
+            self._unsent = memoryview(self.more())
+        return bool(self._unsent)
 
     # The engine
 

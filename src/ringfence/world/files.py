@@ -146,6 +146,12 @@ class FileWork:
             raise errors.OutsideError(f"{os.fspath(path)!r} is a folder that the box was given, not a name in one.")
         return target
 
+    @property
+    def shared(self) -> list[str]:
+        """Folders of the host in which programs of the box make what they like."""
+        policy = self.world.policy
+        return [folder.path for folder in ((policy.workspace,) if policy.workspace else ()) + policy.writable]
+
     # One request
 
     def ask(
