@@ -148,6 +148,26 @@ def test_nothing_runs_in_a_box_whose_protection_cannot_be_put_back(project: Path
             box.write_file("x", "y")
 
 
+def test_a_secret_whose_cover_came_off_is_covered_again_and_told(workspace: Path) -> None:
+    (workspace / ".env").write_text("old=secret")
+    (workspace / "keys").mkdir()
+    (workspace / "keys" / "k").write_text("secret")
+    with Sandbox(SandboxConfig(workspace=workspace, deny=["keys", "**/.env"])) as box:
+        assert box.run(["cat", ".env"]).exit_code == 1
+        atomic_save(workspace / ".env", "new=secret")
+        subprocess.run("mv keys k2 && cp -a k2 keys", shell=True, cwd=workspace, check=True)
+        result = box.run(["cat", ".env", "keys/k"])
+        assert "secret" not in result.stdout
+        assert set(lost(result)) == {f"{workspace}/.env", f"{workspace}/keys"}
+        with waiting(box, "cat .env") as process:
+            atomic_save(workspace / ".env", "third=secret")
+            result = go_on(process)
+            assert process.stdout.read() == b"third=secret"  # the control: it was open, and the result says so
+        assert set(lost(result)) == {f"{workspace}/.env"}
+        assert result.enforcement.filesystem.level is Level.PARTIAL
+        assert box.run(["cat", ".env"]).exit_code == 1
+
+
 def waiting(box: Sandbox, script: str) -> Process:
     process = box.spawn(["/bin/sh", "-c", f"echo up; read word; {script}"])
     assert process.stdout.read(3) == b"up\n"

@@ -38,7 +38,7 @@ def start(channel: int, user: int, mounts: int) -> None:
 
 def _put_back(step: "list[bytes]") -> int:
     try:
-        protected.AGAIN[step[0]](step, -1)
+        (view.cover_again if step[0] == b"cover" else protected.AGAIN[step[0]])(step, -1)
         return 0
     except OSError as error:
         number = error.errno or 5

@@ -18,6 +18,9 @@ STAGE = b"/tmp"
 """Where the new root is mounted until pivot_root: only a mount point, every source has been cloned by then."""
 
 OLD_ROOT = "/.old-root"
+NOTHING, EMPTY = b"/.ringfence/nothing", b"/.ringfence/empty"
+"""What covers are copies of. They lie on the root itself, which is read-only once the box is built."""
+
 SIOCSIFFLAGS = 0x8914  # linux/sockios.h
 IFF_UP_RUNNING = 0x41  # linux/if.h
 
@@ -210,7 +213,8 @@ _EMPTIES: dict[bool, int] = {}
 def _empty(folder: bool) -> int:
     """The read-only mount that every cover is a copy of: one empty folder or file of mode 000."""
     if folder not in _EMPTIES:
-        path = b"/.scratch/nothing" if folder else b"/.scratch/empty"
+        path = NOTHING if folder else EMPTY
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         if folder:
             os.mkdir(path, 0)
         else:
@@ -218,6 +222,14 @@ def _empty(folder: bool) -> int:
         _bind(path, path, kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
         _EMPTIES[folder] = kernel.open_path(path, follow=False)
     return _EMPTIES[folder]
+
+
+def cover_again(step: list[bytes], tree: int) -> None:
+    """Cover a path of a live box; only what it had covers of before can be covered in it, a file or a folder."""
+    for folder, path in ((True, NOTHING), (False, EMPTY)):
+        if os.path.lexists(path):
+            _EMPTIES[folder] = kernel.open_path(path, follow=False)
+    _cover(step, tree)
 
 
 def _readonly(step: list[bytes], tree: int) -> None:

@@ -256,11 +256,11 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
 
 
 def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making) -> Watch | None:
-    if policy.workspace is None and not policy.writable:
+    if not (policy.workspace or policy.writable or policy.read_only):
         return None
-    from ringfence.confine.protected.watch import watch_for  # a box without a folder of the host needs none of it
+    from ringfence.confine.protected.watch import Watch  # a box without a folder of the host needs none of it
 
-    return watch_for(policy, prepared.plan, making.remount)
+    return Watch(policy, prepared, making.remount)
 
 
 class Opened:

@@ -8,13 +8,12 @@ a change of its namespace (proc_pid_mountinfo(5)). Nothing in the box may mount,
 from __future__ import annotations
 
 import os
-import select
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 
-from ringfence.confine.plan import View
-from ringfence.confine.protected.plan import Protected, steps_for
+from ringfence.confine.plan import Step, View
 from ringfence.guest import kernel
 
 READ_ONLY_INSTEAD = -1  # guest/remount.py
@@ -23,74 +22,77 @@ MAX_CONTENT = 64 * 1024
 """Bytes of a protected file that are compared; of a larger one its size and its times are."""
 
 
+COMPARED = ("protect", "private-file", "private-folder")
+KINDS = (*COMPARED, "pin", "cover")
+"""Steps of a plan that hold a path of a folder that others may change too."""
+MAX_LOOKED_AT = 200
+"""Paths that are asked for their inode after a run that made names; of a box with more the table alone tells."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A protected path whose mount came off. back: whether it is held again. said: what is known of it, in words."""
+    """A path whose mount came off. held: nothing is open any more. said: what is known of it, in words."""
 
-    protected: Protected
-    back: bool
+    step: Step
+    held: bool
     said: str
 
 
 class Mounts:
     """The mounts of one box. put_back does steps of a plan again in it, one number for each, or None where the box is gone."""
 
-    def __init__(self, protected: Iterable[Protected], put_back: Callable[[bytes], list[int] | None]) -> None:
-        self._held = {each.path: each for each in protected if each.how != "watch"}
+    def __init__(self, view: View, put_back: Callable[[bytes], list[int] | None]) -> None:
+        steps = [step for step in view.steps if isinstance(step, Step) and step.kind in KINDS and step.identity != (0, 0)]
+        self._held = {step.target: step for step in steps}
         self._put_back = put_back
         self._table = -1
-        self._poll = select.poll()
-        self._content = {path: _content(path) for path, each in self._held.items() if each.how != "pin"}
-        self._missing: set[str] = set()
+        self._content = {step.target: _content(step.target) for step in steps if step.kind in COMPARED}
 
     def open(self, pid: int) -> int:
         """Begin to watch the box with this first process; returns what to poll for POLLPRI, -1 where nothing is mounted.
 
-        Raises OSError where the process is gone.
+        Raises OSError where the table cannot be read.
         """
         if self._held:
             self._table = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-            self._poll.register(self._table, select.POLLPRI)
         return self._table
 
     def replaced(self) -> bool:
-        """Whether another file has a protected name than the one that was mounted over.
+        """Whether another file has a name than the one that was mounted over.
 
         A mount goes with a folder that the host renames, and the table then tells of no change.
         """
-        return any(each.inode and _identity(path) != (each.device, each.inode) for path, each in self._held.items())
+        return any(_identity(path) != step.identity for path, step in islice(self._held.items(), MAX_LOOKED_AT))
 
     def check(self) -> list[Loss]:
         """Read the table, put back what came off, and say what that was. An empty list where everything is in place."""
         points = self._points()
-        lost = [each for path, each in self._held.items() if path not in points]
+        lost = [step for path, step in self._held.items() if path not in points]
         if not lost:
-            self._missing.clear()
             return []
-        there = [each for each in (_as_it_is(each) for each in lost) if each is not None]
-        steps = [step for step in steps_for(there) if step.kind != "private"]
-        done = self._put_back(View.of(steps).wire) if steps else []
-        answers = dict(zip([step.target for step in steps], done or [], strict=False))
+        there = [step for step in map(_as_it_is, lost) if step is not None]
+        done = self._put_back(View.of(there).wire) if there else []
+        answers = dict(zip([step.target for step in there], done or [], strict=False))
         points = self._points()
-        losses = [self._loss(each, answers.get(each.path), each.path in points) for each in lost]
-        self._missing = {loss.protected.path for loss in losses if not loss.back}
-        return losses
+        return [self._loss(step, answers.get(step.target), step.target in points) for step in lost]
 
-    def _loss(self, each: Protected, answer: int | None, back: bool) -> Loss:
-        before = self._content.get(each.path)
-        now = _content(each.path) if each.how != "pin" else None
-        if each.how != "pin":
-            self._content[each.path] = now
-        self._held[each.path] = _as_it_is(each) or each
-        if not os.path.lexists(each.path):
-            said = "it is gone from the host"
-        elif back:
-            said = "put back" if answer != READ_ONLY_INSTEAD else "put back as read-only, since the box has no copy of it any more"
-        else:
-            said = f"it could not be put back: {os.strerror(answer) if answer and answer > 0 else 'the box does not answer'}"
-        if each.how != "pin":
+    def _loss(self, step: Step, answer: int | None, back: bool) -> Loss:
+        path, compared = step.target, step.kind in COMPARED
+        before, now = self._content.get(path), _content(path) if compared else None
+        if compared:
+            self._content[path] = now
+        current = _as_it_is(step)
+        if current is None:
+            del self._held[path]  # nothing is there to be held; who makes it again is another's matter
+            return Loss(step, True, "it is gone from the host")
+        self._held[path] = current
+        if not back:
+            why = os.strerror(answer) if answer and answer > 0 else "the box does not answer"
+            return Loss(step, False, f"it could not be put back: {why}")
+        said = "put back" if answer != READ_ONLY_INSTEAD else "put back as read-only, since the box has no copy of it any more"
+        if compared:
             said += "; the host's content is as before" if now == before else "; the host's content has changed"
-        return Loss(each, back, said)
+        return Loss(step, True, said)
 
     def _points(self) -> set[str]:
         """The mount points of the box (proc_pid_mountinfo(5): field 5, with octal escapes)."""
@@ -119,10 +121,10 @@ def _identity(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _as_it_is(each: Protected) -> Protected | None:
+def _as_it_is(step: Step) -> Step | None:
     """The same with the file that has the name now; None where there is none."""
-    device, inode = _identity(each.path)
-    return replace(each, device=device, inode=inode) if inode else None
+    identity = _identity(step.target)
+    return replace(step, identity=identity) if identity != (0, 0) else None
 
 
 def _content(path: str) -> object:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import select
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from ringfence.confine.plan import LaunchPlan
+from ringfence.confine.plan import Prepared
 from ringfence.confine.protected.mounts import Loss, Mounts
-from ringfence.confine.protected.planted import TREES, Planted, writable_folders
+from ringfence.confine.protected.planted import TREES, Planted
 from ringfence.errors import ProtectionLostError
 from ringfence.outcome import Denial
 from ringfence.policy.resolve import ResolvedPolicy
+
+PutBack: TypeAlias = Callable[[bytes], list[int] | None]
 
 LOST = "unprotected"
 """The kind of a denial that says: the boundary did not hold this path for a while."""
@@ -32,12 +34,14 @@ NOTHING = Findings()
 class Watch:
     """The watched side of one box. Made while the box is, before anything runs in it."""
 
-    def __init__(self, policy: ResolvedPolicy, plan: LaunchPlan, put_back: Callable[[bytes], list[int] | None]) -> None:
+    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, put_back: PutBack) -> None:
+        plan = prepared.plan
         root_caller = plan.ids is not None and not plan.ids.deny_setgroups
         self.planted = Planted(policy, owners_only=root_caller)
-        self._mounts = Mounts(plan.protected, put_back)
+        self._mounts = Mounts(plan.view, put_back)
         self._table = -1
         self._notes: tuple[str, ...] = ()
+        self._rules = {each.path: f"protected: {each.how}" for each in plan.protected} | dict(prepared.covered)
         self._lost: list[str] = []  # and could not be put back
         self._between: list[Denial] = []  # found before a run, for its result
         self._poll = select.poll()
@@ -80,8 +84,8 @@ class Watch:
 
     def _put_back(self) -> None:
         losses = self._mounts.check()
-        self._between += [_denial(loss, "between two runs") for loss in losses]
-        self._lost = [loss.protected.path for loss in losses if not loss.back]
+        self._between += [self._denial(loss, "between two runs") for loss in losses]
+        self._lost = [loss.step.target for loss in losses if not loss.held]
         if self._lost:
             raise ProtectionLostError(f"the protection of {self._lost[0]} came off: {losses[0].said}.", paths=tuple(self._lost))
 
@@ -101,13 +105,17 @@ class Watch:
         unprotected = ""
         if self._came_off(ready):
             losses = self._mounts.check()
-            denials += [_denial(loss, "while it ran") for loss in losses]
-            self._lost = [loss.protected.path for loss in losses if not loss.back]
-            unprotected = ", ".join(loss.protected.path for loss in losses)
+            denials += [self._denial(loss, "while it ran") for loss in losses]
+            self._lost = [loss.step.target for loss in losses if not loss.held]
+            unprotected = ", ".join(loss.step.target for loss in losses)
         self._stamp = TREES.stamp if TREES.descriptor >= 0 else -1
         denials += self.planted.after_run(idle=idle)
         self._waiting = self.planted.stale
         return Findings(tuple(denials), self.notes, unprotected)
+
+    def _denial(self, loss: Loss, when: str) -> Denial:
+        path = loss.step.target
+        return Denial(LOST, path, self._rules.get(path, ""), "observed", None, f"its mount came off {when}; {loss.said}")
 
     def look(self, *, idle: bool) -> tuple[Denial, ...]:
         """Everything that was planted since the box began, by a whole look at this moment."""
@@ -125,14 +133,3 @@ class Watch:
         """Let go of everything without another look."""
         self._mounts.close()
         self.planted.close()
-
-
-def _denial(loss: Loss, when: str) -> Denial:
-    return Denial(
-        LOST, loss.protected.path, f"protected: {loss.protected.how}", "observed", None, f"its mount came off {when}; {loss.said}"
-    )
-
-
-def watch_for(policy: ResolvedPolicy, plan: LaunchPlan, put_back: Callable[[bytes], list[int] | None]) -> Watch | None:
-    """The watch of a box of this policy; None where the box can write no folder of the host."""
-    return Watch(policy, plan, put_back) if writable_folders(policy) else None
