@@ -139,12 +139,16 @@ class Sandbox(Opened):
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> Process:
         """Start one program and return at once, with its streams. limits.wall_seconds bounds it like every run.
 
+        terminal: rows and columns of a terminal of its own. It reads stdin there and all that it writes comes as stdout;
+        resize() changes the size, and what is typed as Ctrl-C or Ctrl-Z does there what it does at any terminal.
+
         Raises CommandNotFoundError or CommandNotStartedError when exec did not happen.
         """
-        return await Process.start(self._open(), asking.argv(argv, None, cwd, env, timeout))
+        return await Process.start(self._open(), asking.argv(argv, None, cwd, env, timeout, terminal))
 
     async def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""

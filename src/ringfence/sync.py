@@ -100,9 +100,10 @@ class Sandbox(Opened):
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
     ) -> Process:
         """Start one program and return at once, with its streams; see ringfence.Sandbox.spawn."""
-        return Process(self._open(), asking.argv(argv, None, cwd, env, timeout))
+        return Process(self._open(), asking.argv(argv, None, cwd, env, timeout, terminal))
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file; see ringfence.Sandbox.read_file."""
@@ -177,6 +178,12 @@ class Process(Handle):
         self.stderr: IO[bytes] = os.fdopen(ends[2], "rb", buffering=0)
         try:
             blocking(self._until_started())
+            if self._run.terminal >= 0:
+                from ringfence.process.terminal import Screen  # with it comes termios
+
+                self.stdin.close()
+                self.stdout.close()
+                self.stdin, self.stdout = Screen(os.dup(self._run.terminal), "wb"), Screen(os.dup(self._run.terminal), "rb")
             if self._run.over:
                 result = self.wait()
                 if isinstance(result.outcome, NotStarted):

@@ -6,7 +6,6 @@ nothing but the guest can still hold the pipes then, both sides keep the lane, a
 """
 
 import _socket
-import errno
 import os
 import resource
 import select
@@ -16,6 +15,7 @@ import time
 from ringfence.guest import files, kernel, processes, trees, wire
 from ringfence.guest.created import Created
 from ringfence.guest.programs import Programs
+from ringfence.guest.spawn import LIMITS, Start, StartError, find
 
 MAX_RUN_DESCRIPTORS = 6
 DISCARD_BYTES = 1 << 18
@@ -24,10 +24,12 @@ PATIENCE = 0.2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 TICKS = os.sysconf("SC_CLK_TCK")
-LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
 
 
 class Lane:
@@ -51,11 +53,16 @@ class Lane:
 class Run:
     """A command that was started and has not ended."""
 
-    __slots__ = ("alone", "began", "cause", "deadline", "earlier", "lane", "last", "names", "pid", "scripts", "since")
+    __slots__ = (
+        *("alone", "began", "cause", "command", "deadline", "earlier", "lane", "last", "names", "pid", "scripts"),
+        *("shown", "since"),
+    )
 
     def __init__(self, lane: Lane, deadline: int, earlier: "set[tuple[int, int]]") -> None:
         self.lane, self.deadline, self.earlier = lane, deadline, earlier
         self.pid = 0
+        self.command = 0  # at a terminal: the command itself, where pid is its keeper
+        self.shown: list[int] = []  # the outer end of that terminal, until it is handed out
         self.alone = False  # a fork of the guest, which starts nothing
         self.names = True  # it can bring new names into the workspace
         self.scripts: list[str] = []
@@ -169,6 +176,8 @@ class Guest:
         self._start(request, run, [*(stdin or [self.null]), *lane.output])
         for descriptor in stdin:
             os.close(descriptor)
+        for descriptor in run.shown:
+            os.close(descriptor)
         if "announce" in request:
             lane.let_go()
 
@@ -184,14 +193,18 @@ class Guest:
                 assert isinstance(argv, list)
                 if "script" in request:
                     argv = [*argv, self.write_script(run, request["script"], request["suffix"])]
-                started = self.spawn(argv, request.get("env", {}), request.get("cwd", os.fsencode(self.workdir)), stdio)
+                env, cwd = request.get("env", {}), request.get("cwd", os.fsencode(self.workdir))
+                if "terminal" in request:
+                    started = self._start_at_terminal(run, argv, env, cwd, request["terminal"])
+                else:
+                    started = self.spawn(argv, env, cwd, stdio)
         except (OSError, StartError) as error:
             self.fail(run, error)
             return
         if started:
             self.started(run, started)
             if "announce" in request:
-                self._answer(run, {"started": started})
+                self._answer(run, {"started": run.command or started}, run.shown)
 
     def started(self, run: Run, pid: int) -> None:
         run.pid = pid
@@ -210,6 +223,22 @@ class Guest:
 
     def spawn(self, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, stdio: "list[int]", limited: bool = True) -> int:
         """Start argv in a session of its own, stdio as descriptors 0, 1... Raises StartError with the stage that failed."""
+
+        def act(ready: Start) -> int:
+            return ready.fork(stdio) if ready.limits and self.exact else ready.spawn(stdio)
+
+        return self._within(argv, env, cwd, act, limited)
+
+    def _start_at_terminal(self, run: Run, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, size: "list[int]") -> int:
+        rows, columns = size
+        keeper, run.command, outer = self._within(argv, env, cwd, lambda ready: ready.at_terminal(rows, columns))
+        run.shown = [outer]
+        return keeper
+
+    def _within(
+        self, argv: "list[bytes]", env: "dict[str, bytes]", cwd: bytes, act: "Callable[[Start], T]", limited: bool = True
+    ) -> "T":
+        """Act on a command that was found, in its folder."""
         environment = {**self.environment, **{key.encode(): value for key, value in env.items()}}
         try:
             os.chdir(cwd)
@@ -218,10 +247,8 @@ class Guest:
         path = b""
         limits = [(which, self.limits[name]) for name, which in LIMITS if limited and name in self.limits]
         try:
-            path = _find(argv[0], environment.get(b"PATH", b""))
-            if limits and self.exact:
-                return _fork_limited(path, argv, environment, stdio, limits)
-            return _spawn_limited(path, argv, environment, stdio, limits)
+            path = find(argv[0], environment.get(b"PATH", b""))
+            return act(Start(path, argv, environment, limits))
         except OSError as error:
             raise StartError("exec", os.path.join(cwd, path or argv[0]), error.errno or 0) from None
         finally:
@@ -262,6 +289,8 @@ class Guest:
             if os.WIFSTOPPED(status):
                 if pid == self.programs.pid:
                     os.kill(pid, signal.SIGCONT)  # any program of the same uid can stop it; others would wait for it
+                elif pid in self.by_pid and self.by_pid[pid].command:
+                    self._answer(self.by_pid[pid], {"stopped": 1})
             elif pid == self.programs.pid:
                 self.programs.lost()
             elif pid in self.by_pid:
@@ -337,9 +366,9 @@ class Guest:
         self._answer(run, message)
         self._forget(run)
 
-    def _answer(self, run: Run, message: "dict[str, Any]") -> None:
+    def _answer(self, run: Run, message: "dict[str, Any]", descriptors: "list[int] | None" = None) -> None:
         try:
-            wire.send(run.lane.channel, message)
+            wire.send(run.lane.channel, message, descriptors)
         except OSError:
             pass  # the outside has let go of this run
 
@@ -370,8 +399,9 @@ class Guest:
         if request["op"] == b"kill":
             self.end(run, b"killed")
         elif run.pid:
+            number = request["number"]
             try:
-                os.kill(run.pid, request["number"])
+                os.kill(run.pid if number == signal.SIGCONT else run.command or run.pid, number)
             except ProcessLookupError:
                 pass
 
@@ -411,85 +441,3 @@ class Guest:
         self.discarded.discard(descriptor)
         self.poll.unregister(descriptor)
         os.close(descriptor)
-
-
-class StartError(Exception):
-    """A command that could not be started: at which stage, with which path and errno."""
-
-    def __init__(self, stage: str, path: bytes, number: int) -> None:
-        super().__init__(stage)
-        self.stage, self.path, self.errno = stage, path, number
-
-
-def _find(name: bytes, path: bytes) -> bytes:
-    """The file that execvp(3) would run for name. Raises FileNotFoundError when nothing on PATH has it."""
-    if b"/" in name:
-        return name
-    refused = b""
-    for folder in path.split(b":") if name else ():
-        candidate = (folder or b".") + b"/" + name
-        if os.path.isfile(candidate):
-            if os.access(candidate, os.X_OK):
-                return candidate
-            refused = refused or candidate
-    if not refused:
-        raise FileNotFoundError(errno.ENOENT, "not on PATH")
-    return refused
-
-
-def _hard(which: int, limit: int) -> int:
-    # A second between the two: at the soft limit the kernel sends SIGXCPU, which tells more than the SIGKILL of the hard one.
-    return limit + 1 if which == resource.RLIMIT_CPU else limit
-
-
-def _spawn_limited(
-    path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", stdio: "list[int]", limits: "list[tuple[int, int]]"
-) -> int:
-    """By posix_spawn, which copies no memory and has no hook for limits.
-
-    The soft limits are the child's from its first instruction; the hard ones follow right after, and a program that is
-    quicker than this process may have raised its own by then.
-    """
-    before = [(which, resource.getrlimit(which)) for which, _ in limits]
-    try:
-        for (which, limit), (_, (_, most)) in zip(limits, before, strict=True):
-            resource.setrlimit(which, (min(limit, most) if most >= 0 else limit, most))
-        actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
-        pid = os.posix_spawn(path, argv, environment, file_actions=actions, setsid=True, setsigmask=[])
-    finally:
-        for which, value in before:
-            resource.setrlimit(which, value)
-    try:
-        for which, limit in limits:
-            resource.prlimit(pid, which, (limit, _hard(which, limit)))
-    except ProcessLookupError:
-        pass  # it has ended already
-    return pid
-
-
-def _fork_limited(
-    path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", stdio: "list[int]", limits: "list[tuple[int, int]]"
-) -> int:
-    """By a fork that sets hard limits on itself before exec: a third slower, and exact."""
-    told, tell = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setsid()
-            for at, source in enumerate(stdio):
-                os.dup2(source, at)
-            for which, limit in limits:
-                resource.setrlimit(which, (limit, _hard(which, limit)))
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            os.execve(path, argv, environment)
-        except OSError as error:
-            os.write(tell, b"%d" % (error.errno or 0))
-        finally:
-            os._exit(127)
-    os.close(tell)
-    failure = os.read(told, 16)  # ends with exec, which closes the other end
-    os.close(told)
-    if failure:
-        os.waitpid(pid, 0)
-        raise OSError(int(failure), os.strerror(int(failure)))
-    return pid

@@ -13,15 +13,24 @@ LANGUAGES = ("python", "bash", "node")
 
 
 def argv(
-    words: object, data: object, cwd: str | os.PathLike[str] | None, env: Mapping[str, str] | None, timeout: object
+    words: object,
+    data: object,
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    timeout: object,
+    terminal: object = None,
 ) -> Command:
     """run() and spawn()."""
     checked = of_argv(words)
     environment = checked_environment(env if env is not None else {}, "env")
     folder = None if cwd is None else os.fspath(cwd)
-    return Command(
-        checked, {"op": "run", "argv": list(checked)}, as_bytes(data, "input"), folder, environment, checked_timeout(timeout)
-    )
+    request: dict[str, object] = {"op": "run", "argv": list(checked)}
+    if terminal is not None:
+        from ringfence.process.terminal import checked_size  # with it comes termios
+
+        request["terminal"] = checked_size(terminal)
+        environment = {"TERM": "xterm-256color", **environment}
+    return Command(checked, request, as_bytes(data, "input"), folder, environment, checked_timeout(timeout))
 
 
 def shell_line(command: object, data: object, timeout: object) -> Command:

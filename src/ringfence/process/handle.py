@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from ringfence.errors import ArgumentError
 from ringfence.outcome import Exited, Result, Signaled
 from ringfence.process.run import Run
 from ringfence.process.wait import Readable, Waits
@@ -35,6 +36,8 @@ class Handle:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to its first process; after its end this does nothing."""
+        if number == signal.SIGCONT:
+            self._run.stopped = False
         self._run.signal(signal.Signals(number))
 
     def terminate(self) -> None:
@@ -44,6 +47,21 @@ class Handle:
     def kill(self) -> None:
         """Kill its first process. Closing the handle ends the whole tree."""
         self.send_signal(signal.SIGKILL)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the command at a terminal was stopped, as Ctrl-Z does; SIGCONT lets it go on, and makes this False."""
+        return self._run.stopped
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal another size; after its end this does nothing. Raises ArgumentError for a command without one."""
+        from ringfence.process.terminal import checked_size, resize  # with it comes termios
+
+        size = checked_size((rows, columns))
+        if not self._run.at_terminal:
+            raise ArgumentError("the command has no terminal.", hint="Give spawn() terminal=(rows, columns).")
+        if self._run.terminal >= 0:
+            resize(self._run.terminal, *size)
 
     def _until_started(self) -> Waits[None]:
         while not (self._run.pid or self._run.over):

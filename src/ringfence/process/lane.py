@@ -19,7 +19,7 @@ PIPE_MODE = 0o666
 class Lane:
     """Both ends of a run's channel, stdout and stderr; `theirs` go to the guest, the rest is watched here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_descriptors: bool = False) -> None:
         self.theirs: list[int] = []
         self.streams: list[int] = []
         self.poll = select.epoll()
@@ -27,7 +27,8 @@ class Lane:
             self.channel, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             self.theirs.append(theirs.detach())
             self.channel.setblocking(False)
-            wire.refuse_descriptors(self.channel)
+            if not takes_descriptors:
+                wire.refuse_descriptors(self.channel)
             self.poll.register(self.channel.fileno(), select.EPOLLIN)
             for _ in range(2):
                 ours, other = os.pipe()

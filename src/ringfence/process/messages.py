@@ -38,6 +38,11 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """The job at a terminal was stopped, as Ctrl-Z does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The first process of a run was reaped; status is as wait(2) gives it, times in seconds."""
 
@@ -62,7 +67,7 @@ class Failed:
     kept: bool = False
 
 
-Message: TypeAlias = Ready | Refused | Started | Ended | Failed
+Message: TypeAlias = Ready | Refused | Started | Stopped | Ended | Failed
 
 
 def parse(packet: bytes) -> Message:
@@ -95,6 +100,9 @@ def parse(packet: bytes) -> Message:
         )
     if names == {"started"}:
         return Started(_integer(fields, "started", 1, MAX_PID))
+    if names == {"stopped"}:
+        _integer(fields, "stopped", 1, 1)
+        return Stopped()
     if names == {"ready"}:
         _integer(fields, "ready", 1, MAX_PID)
         return Ready()

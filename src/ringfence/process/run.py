@@ -41,6 +41,9 @@ class Run:
         self._stdin_watched = False
         self._lane: Lane | None = None
         self._reusable = False
+        self.at_terminal = False
+        self.stopped = False  # the job at its terminal was stopped; whoever sees that sets it back
+        self.terminal = -1  # the outer end, once it has started
         self._deadline_ns = 0
 
     def start(self, request: dict[str, object], data: bytes | None, *, drained: bool = True) -> tuple[int, int, int]:
@@ -52,7 +55,8 @@ class Run:
         theirs_in = -1
         try:
             kept = self.box.lanes.take() if drained else None
-            self._lane = kept or Lane()
+            self.at_terminal = "terminal" in request
+            self._lane = kept or Lane(takes_descriptors=self.at_terminal)
             if stdin:
                 theirs_in, self._stdin = os.pipe()
                 os.fchmod(theirs_in, PIPE_MODE)
@@ -176,11 +180,11 @@ class Run:
     def _hear(self) -> None:
         assert self._lane is not None
         try:
-            packet, _ = wire.receive(self._lane.channel, 0)
+            packet, descriptors = wire.receive(self._lane.channel, int(self.at_terminal and not self.pid))
         except BlockingIOError:
             return
         except OSError:
-            packet = b""
+            packet, descriptors = b"", []
         except wire.WireError as error:
             self.box.kill()
             raise ProtocolError(f"the guest sent {error}.") from None
@@ -189,11 +193,18 @@ class Run:
             return
         try:
             message = messages.parse(packet)
+            started = isinstance(message, messages.Started)
+            if descriptors or (self.at_terminal and started and not self.pid):
+                from ringfence.process.terminal import accept  # with it comes termios
+
+                self.terminal = accept(descriptors)
         except ProtocolError:
             self.box.kill()
             raise
         if isinstance(message, messages.Started) and not self.pid:
             self.pid = message.pid
+        elif isinstance(message, messages.Stopped) and self.at_terminal:
+            self.stopped = True
         elif isinstance(message, (messages.Ended, messages.Failed)):
             self.ended = message
         else:
@@ -301,9 +312,10 @@ class Run:
         """Close every descriptor of this run. Safe to call again."""
         if self.wall is not None:
             self.box.disarm(self)
-        if self._stdin >= 0:
-            os.close(self._stdin)
-            self._stdin = -1
+        for descriptor in (self._stdin, self.terminal):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._stdin = self.terminal = -1
         if self._lane is not None:
             if self._reusable:
                 self.box.lanes.give_back(self._lane)

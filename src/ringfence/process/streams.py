@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -50,6 +51,10 @@ class Reading(End, ByteReceiveStream):
             except BlockingIOError:
                 await anyio.wait_readable(self._descriptor)
                 continue
+            except OSError as error:
+                if error.errno != errno.EIO:  # as the kernel says it of a terminal whose other end is closed, pty(7)
+                    raise
+                data = b""
             if not data:
                 raise anyio.EndOfStream
             await anyio.lowlevel.checkpoint()
@@ -91,6 +96,10 @@ class Process(Handle):
         process = cls(world, command, run, ends)
         try:
             await awaiting(process._until_started())
+            if run.terminal >= 0:
+                process.stdin.close()
+                process.stdout.close()
+                process.stdin, process.stdout = Writing(os.dup(run.terminal)), Reading(os.dup(run.terminal))
             if run.over:
                 result = await process.wait()
                 if isinstance(result.outcome, NotStarted):

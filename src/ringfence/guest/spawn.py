@@ -1,0 +1,104 @@
+"""Starting a command: found as execvp(3) does, in a session of its own, under its limits, with its own descriptors only."""
+
+import errno
+import os
+import resource
+import signal
+
+from ringfence.guest import terminal
+
+LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
+
+
+class StartError(Exception):
+    """A command that could not be started: at which stage, with which path and errno."""
+
+    def __init__(self, stage: str, path: bytes, number: int) -> None:
+        super().__init__(stage)
+        self.stage, self.path, self.errno = stage, path, number
+
+
+class Start:
+    """A command that is ready to be started, in any of the three ways."""
+
+    __slots__ = ("argv", "environment", "limits", "path")
+
+    def __init__(
+        self, path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", limits: "list[tuple[int, int]]"
+    ) -> None:
+        self.path, self.argv, self.environment, self.limits = path, argv, environment, limits
+
+    def spawn(self, stdio: "list[int]") -> int:
+        """By posix_spawn, which copies no memory and has no hook for limits; its pid.
+
+        The soft limits are the child's from its first instruction; the hard ones follow right after, and a program that is
+        quicker than this process may have raised its own by then.
+        """
+        before = [(which, resource.getrlimit(which)) for which, _ in self.limits]
+        try:
+            for (which, limit), (_, (_, most)) in zip(self.limits, before, strict=True):
+                resource.setrlimit(which, (min(limit, most) if most >= 0 else limit, most))
+            actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
+            pid = os.posix_spawn(self.path, self.argv, self.environment, file_actions=actions, setsid=True, setsigmask=[])
+        finally:
+            for which, value in before:
+                resource.setrlimit(which, value)
+        try:
+            for which, limit in self.limits:
+                resource.prlimit(pid, which, (limit, _hard(which, limit)))
+        except ProcessLookupError:
+            pass  # it has ended already
+        return pid
+
+    def fork(self, stdio: "list[int]") -> int:
+        """By a fork that sets hard limits on itself before exec: a third slower, and exact; its pid."""
+        told, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                for at, source in enumerate(stdio):
+                    os.dup2(source, at)
+                self._become()
+            except OSError as error:
+                os.write(tell, b"%d" % (error.errno or 0))
+            finally:
+                os._exit(127)
+        os.close(tell)
+        failure = os.read(told, 16)  # ends with exec, which closes the other end
+        os.close(told)
+        if failure:
+            os.waitpid(pid, 0)
+            raise OSError(int(failure), os.strerror(int(failure)))
+        return pid
+
+    def at_terminal(self, rows: int, columns: int) -> "tuple[int, int, int]":
+        """At a terminal of its own: its keeper, its pid, the outer end of the terminal."""
+        return terminal.start(rows, columns, self._become)
+
+    def _become(self) -> None:
+        for which, limit in self.limits:
+            resource.setrlimit(which, (limit, _hard(which, limit)))
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.execve(self.path, self.argv, self.environment)
+
+
+def _hard(which: int, limit: int) -> int:
+    # A second between the two: at the soft limit the kernel sends SIGXCPU, which tells more than the SIGKILL of the hard one.
+    return limit + 1 if which == resource.RLIMIT_CPU else limit
+
+
+def find(name: bytes, path: bytes) -> bytes:
+    """The file that execvp(3) would run for name. Raises FileNotFoundError when nothing on PATH has it."""
+    if b"/" in name:
+        return name
+    refused = b""
+    for folder in path.split(b":") if name else ():
+        candidate = (folder or b".") + b"/" + name
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = refused or candidate
+    if not refused:
+        raise FileNotFoundError(errno.ENOENT, "not on PATH")
+    return refused
