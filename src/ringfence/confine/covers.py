@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringfence.confine.owners import MAX_ENTRIES
 from ringfence.confine.plan import Step
@@ -77,8 +77,11 @@ class _Look:
         if any(within(root, here.path) for root in self.shared):
             raise ConfigError(f"{here.path} must not be read ({here.rule}), and a folder of the box is or lies in it.",
                               hint="Take one of the two away.")  # fmt: skip
-        if any(within(here.path, root) for root in (*self.shared, *self.mounted)):
+        if any(within(here.path, root) for root in self.shared):
             self.found.setdefault(here.path, here)
+        elif any(within(here.path, place) for place in self.mounted):
+            # A small file of the system is copied into the box, so there it is another one.
+            self.found.setdefault(here.path, replace(here, device=0, inode=0))
         if stat.S_ISLNK(here.kind):
             target = match(os.path.realpath(here.path), here.rule)
             if target is None or stat.S_ISLNK(target.kind):
@@ -136,11 +139,11 @@ class _Look:
             here = match(path, why)
             if here is None or path == tree.root:
                 raise WorkspaceError(f"{path} cannot be read, so what must be covered in it is not known and no box is made.")
-            known = why != MOUNTED  # below one the box sees another folder than the one that was looked at
-            self.found.setdefault(path, here if known else Match(path, 0, 0, here.kind, here.links, why))
+            # Below a mount the box sees another folder than the one that was looked at.
+            self.found.setdefault(path, replace(here, device=0, inode=0) if why == MOUNTED else here)
 
     def covers(self, policy: ResolvedPolicy) -> Covers:
-        outermost = [each for path, each in sorted(self.found.items()) if not self._below_another(path)]
+        outermost = list(self._outermost())
         if len(outermost) > MAX_COVERS:
             raise WorkspaceError(
                 f"{len(outermost):,} files and folders of the box must be covered; {MAX_COVERS:,} can be.",
@@ -156,12 +159,13 @@ class _Look:
             {each.path: each.rule for each in outermost}, tuple(self.notes), self.trees.get(workspace),
         )  # fmt: skip
 
-    def _below_another(self, path: str) -> bool:
-        while path != "/":
-            path = os.path.dirname(path)
-            if path in self.found:
-                return True
-        return False
+    def _outermost(self) -> Iterator[Match]:
+        """What lies in no other folder that is covered, by path."""
+        last = "\0"
+        for path in sorted(f"{path}/" for path in self.found):  # so a folder comes right before what lies in it
+            if not path.startswith(last):
+                last = path
+                yield self.found[path[:-1]]
 
     def _elsewhere(self, pattern: str) -> bool:
         """Whether a pattern is about a place that exists and that the box does not see: all of it is absent."""

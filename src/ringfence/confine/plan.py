@@ -132,16 +132,19 @@ class LaunchPlan:
         return lines
 
 
+FIELDS = 7
+
+
 def _wire_step(step: Tree | Step) -> bytes:
-    """A step as the guest reads it: seven fields, each ended by NUL (guest/view.py)."""
+    """A step as the guest reads it: seven fields, each ended by NUL (guest/view.py). A plan can have thousands."""
+    device, inode = step.identity
     if isinstance(step, Tree):
-        fields = ["tree", step.target, step.source, step.attributes, int(step.recursive), *step.identity]
+        wire = os.fsencode(f"tree\0{step.target}\0{step.source}\0{step.attributes}\0{int(step.recursive)}\0{device}\0{inode}\0")
     else:
-        fields = [step.kind, step.target, step.content, step.mode, 0, *step.identity]
-    raw = [field if isinstance(field, bytes) else os.fsencode(str(field)) for field in fields]
-    if any(b"\0" in field for field in raw):
+        wire = os.fsencode(f"{step.kind}\0{step.target}\0") + step.content + f"\0{step.mode}\00\0{device}\0{inode}\0".encode()
+    if wire.count(b"\0") != FIELDS:
         raise ConfigError(f"{step.target!r} cannot be in a box: its path or content holds a NUL byte.")
-    return b"\0".join(raw) + b"\0"
+    return wire
 
 
 def _nothing() -> None:
