@@ -23,13 +23,14 @@ def add_to(commands: Any) -> None:
 
 
 def action(given: argparse.Namespace) -> int:
+    from ringfence.policy.examples import failing
     from ringfence.policy.load import load_policy
-    from ringfence.policy.unbuilt import refusals
 
     policy = load_policy(given.file)
-    failing = [policy.fault(refusal.key, str(refusal)) for refusal in refusals(policy.config) if not refusal.excused]
-    for fault in failing:
-        print(fault.message, file=sys.stderr)
-    if not failing:
-        print(f"{given.file}: ok")
-    return 1 if failing else 0
+    problems = failing(policy)
+    for problem in problems:
+        print(problem.message, file=sys.stderr)
+    if problems:
+        return 1
+    print(f"{given.file}: ok, and {len(policy.examples)} examples hold" if policy.examples else f"{given.file}: ok")
+    return 0

@@ -219,8 +219,13 @@ class SandboxConfig:
             for text in getattr(self, name):
                 if not isinstance(text, str) or not text or "\0" in text:
                     raise ConfigError(f"{name} takes text, not {text!r}.")
-        if unknown := set(self.syscalls) - {"debug", "nested"}:
-            raise ConfigError(f"syscalls opens 'debug' and 'nested', not {min(unknown)!r}.")
+        if self.best_effort:
+            from ringfence.policy.keys import is_key  # it imports this module, and few configs have any
+
+            if unknown := [key for key in self.best_effort if not is_key(key)]:
+                raise ConfigError(f"best_effort names {unknown[0]!r}, which is not a key of a policy file.")
+        if closed := set(self.syscalls) - {"debug", "nested"}:
+            raise ConfigError(f"syscalls opens 'debug' and 'nested', not {min(closed)!r}.")
         ports: Sequence[object] = self.network_publish
         for port in ports:
             if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:

@@ -67,6 +67,11 @@ KEY_OF: Mapping[str, str] = MappingProxyType({name: key for key, (name, _) in FI
 """The key of a policy file for a field of a config."""
 
 
+def is_key(name: str) -> bool:
+    """Whether name is a key of a policy file that is a field of a config, or a map that holds some."""
+    return any(key == name or key.startswith(f"{name}.") for key in FIELDS)
+
+
 def value_of(config: SandboxConfig, name: str) -> Any:
     """The value of a field by its name, `limits.x` being one of its limits."""
     outer, _, inner = name.partition(".")

@@ -15,13 +15,16 @@ from ringfence.errors import ConfigError, PolicyError
 from ringfence.policy.compose import compose
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.policy.document import Document, Path, Value, key_of
-from ringfence.policy.keys import FIELDS
+from ringfence.policy.keys import FIELDS, is_key
+from ringfence.policy.patterns import check as check_pattern
 from ringfence.policy.patterns import escaped
-from ringfence.policy.schema import VERSION, PolicyFile, properties
+from ringfence.policy.schema import IN_WORDS, VERSION, PolicyFile, properties
 from ringfence.policy.source import read_document
 
 UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
+MATCHING = re.compile(r"Expected `str` matching regex (?P<regex>.*)", re.DOTALL)
+SHOWN = {repr(expression): words for expression, words in IN_WORDS.items()}
 VERBS = ("read", "write", "exec", "connect", "env")
 ANYWHERE = "**/"
 
@@ -66,7 +69,7 @@ def load_policy(file: str | os.PathLike[str]) -> Policy:
     try:
         config = SandboxConfig(**fields, limits=SandboxLimits(**limits), policy_files=(own,))
     except ConfigError as error:
-        raise _placed(document, error) from None
+        raise placed(document, error) from None
     named = frozenset(name for key, (name, _) in FIELDS.items() if _is_said(document.value, key))
     return Policy(document, config, named | {"policy_files"}, tuple(_examples(document, said, folder)))
 
@@ -118,6 +121,8 @@ def _explained(document: Document, said: str) -> PolicyError:
         return document.fault((*path, name), f"{key_of((*path, name))!a} is not a key of a policy.", hint)
     if allowed and allowed.values and what.startswith("Invalid enum value"):
         return document.fault(path, f"{key} is {_at(document.value, path)!a}.", f"It takes {', '.join(allowed.values)}.")
+    if expression := MATCHING.fullmatch(what):
+        return document.fault(path, f"{key} is {_at(document.value, path)!a}.", f"It takes {SHOWN[expression['regex']]}.")
     what = what.replace("`", "").removeprefix("Expected ").replace(", got ", "; it is ")
     return document.fault(path, f"{key or 'the file'} must be {what}.", _remedy(_at(document.value, path), what))
 
@@ -180,6 +185,10 @@ def _refuse_contradictions(document: Document, said: PolicyFile) -> None:
         if bounds.guaranteed is not None and bounds.limit is not None and bounds.guaranteed > bounds.limit:
             what = f"resources.{level}.guaranteed is more than resources.{level}.limit."
             raise document.fault(("resources", level, "guaranteed"), what, "Change one.")
+    for at, key in enumerate(said.best_effort):
+        if not is_key(key):
+            what = f"best_effort names {key!a}, which is not a key of a policy."
+            raise document.fault(("best_effort", at), what, "Write it as the whole path, such as resources.disk_gib.")
     for name in said.environment.pass_:
         if name in said.environment.set:
             what = f"environment.set has {name!a}, which environment.pass takes from the caller."
@@ -204,15 +213,22 @@ def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str
     for name in ("read_only", "writable"):
         whole[name] = tuple(located(path, folder) for path in whole[name])
     for name in ("deny", "protect"):
-        whole[name] = tuple(
-            pattern if pattern.startswith(ANYWHERE) else located(pattern, folder, escaped) for pattern in whole[name]
-        )
+        whole[name] = tuple(_patterns(document, whole[name], name, folder))
     head, tail = (
         int(size * FIELDS["resources.output_mib"][1]) for size in (said.resources.output_mib.head, said.resources.output_mib.tail)
     )
     whole["limits.output_bytes"], whole["limits.output_head_bytes"] = head + tail, head
     limits = {name.removeprefix("limits."): value for name, value in whole.items() if name.startswith("limits.")}
     return {name: value for name, value in whole.items() if not name.startswith("limits.")}, limits
+
+
+def _patterns(document: Document, given: Sequence[str], name: str, folder: str) -> Iterator[str]:
+    for at, pattern in enumerate(given):
+        try:
+            check_pattern(pattern)
+        except ConfigError as error:
+            raise document.fault(("filesystem", name, at), error.message) from None
+        yield pattern if pattern.startswith(ANYWHERE) else located(pattern, folder, escaped)
 
 
 def _workspace(document: Document, said: PolicyFile, folder: str) -> str | None:
@@ -236,13 +252,17 @@ def located(path: str, folder: str, quote: Callable[[str], str] = str) -> str:
     return os.path.normpath(os.path.join(quote(folder), path))
 
 
-def _placed(document: Document, error: ConfigError) -> PolicyError:
-    """An error of the config at the key that it begins with, where it names one."""
-    message = error.message
+def placed(document: Document, error: ConfigError) -> PolicyError:
+    """An error of the config at the key, and the entry of its list, that it is about, where it names one."""
+    message = error.message.removeprefix("the ")
     for key, (name, _) in FIELDS.items():
-        if message.startswith(name):
-            return document.fault(tuple(key.split(".")), message, error.next_step)
-    return document.fault((), message, error.next_step)
+        if not message.startswith(name):
+            continue
+        path: Path = tuple(key.split("."))
+        entries = _at(document.value, path)
+        named = [at for at, entry in enumerate(entries) if str(entry) in message] if isinstance(entries, list) else []
+        return document.fault((*path, *named[:1]), error.message, error.next_step)
+    return document.fault((), error.message, error.next_step)
 
 
 def _examples(document: Document, said: PolicyFile, folder: str) -> Iterator[Example]:

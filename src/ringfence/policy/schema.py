@@ -17,11 +17,26 @@ from ringfence.policy.config import GIB
 
 VERSION = 1
 
+PATH = r"^(~(/|$)|[^~])"
+PATTERN = r"^(?!(.*/)?\.\.(/|$))"
+VARIABLE = r"^[^=]+$"
+MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
+ENDPOINT = r"^((\*\.)?[\w-]+(\.[\w-]+)*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$"
+IN_WORDS = {
+    PATH: "a path; one that begins with ~ is `~` or begins with `~/`, and ./~x is a file of that name",
+    PATTERN: "a path or pattern without `..`",
+    VARIABLE: "the name of a variable, without =",
+    MODULE: "the name of a module, such as os.path",
+    ENDPOINT: "HOST:PORT, such as example.com:443, *.example.com:443 or [::1]:443",
+}
+"""What text that has to match an expression is, for readers."""
+
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-Pattern = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^(?!(.*/)?\.\.(/|$))")]
-Variable = Annotated[str, Meta(pattern=r"^[^=]+$", max_length=256)]
-Module = Annotated[str, Meta(pattern=r"^[^\W\d]\w*(\.[^\W\d]\w*)*$", max_length=256)]
-Endpoint = Annotated[str, Meta(pattern=r"^((\*\.)?[\w-]+(\.[\w-]+)*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$", max_length=300)]
+Named = Annotated[str, Meta(min_length=1, max_length=4096, pattern=PATH)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=4096, pattern=PATTERN)]
+Variable = Annotated[str, Meta(pattern=VARIABLE, max_length=256)]
+Module = Annotated[str, Meta(pattern=MODULE, max_length=256)]
+Endpoint = Annotated[str, Meta(pattern=ENDPOINT, max_length=300)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 Minutes = Annotated[float, Meta(gt=0, le=1e7)]
@@ -42,13 +57,13 @@ def about(description: str) -> Meta:
 class Workspace(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The folder that is worked on."""
 
-    path: Annotated[Text | None, about("The folder that is worked on; null makes an empty one that ends with the box.")] = None
+    path: Annotated[Named | None, about("The folder that is worked on; null makes an empty one that ends with the box.")] = None
     mode: Annotated[
         Literal["read-only", "read-write"] | None,
         about("Whether the box may change it; null follows `mode`. It may say less than `mode`, never more."),
     ] = None
     at: Annotated[
-        Text | None, about("Its path inside the box. A box has its workspace at its own path, so this is null or the same path.")
+        Named | None, about("Its path inside the box. A box has its workspace at its own path, so this is null or the same path.")
     ] = None
 
 
@@ -56,7 +71,9 @@ class Filesystem(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which files of the host a box has, and which of them it may change."""
 
     workspace: Annotated[Workspace, about("The folder that is worked on.")] = field(default_factory=Workspace)
-    read_only: Annotated[list[Text], about("Further folders and files that can be read, at their own paths. Each must exist.")] = []
+    read_only: Annotated[
+        list[Named], about("Further folders and files that can be read, at their own paths. Each must exist.")
+    ] = []
     writable: Annotated[
         list[Text], about("Further folders and files that can be changed, at their own paths. Each must exist.")
     ] = []
@@ -118,7 +135,7 @@ class Python(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The interpreter of programs."""
 
     interpreter: Annotated[
-        Text, about("Its path, or `auto`: the workspace's own virtual environment, else the interpreter that ringfence runs in.")
+        Named, about("Its path, or `auto`: the workspace's own virtual environment, else the interpreter that ringfence runs in.")
     ] = "auto"
     preload: Annotated[list[Module], about("Modules that every program finds already imported.")] = []
 
@@ -224,7 +241,7 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     environment: Annotated[Environment, about("Variables.")] = field(default_factory=Environment)
     python: Annotated[Python, about("Python programs.")] = field(default_factory=Python)
     syscalls: Annotated[Syscalls, about("System calls.")] = field(default_factory=Syscalls)
-    devices: Annotated[list[Text], about("Device files of the host that the box has, such as /dev/kvm.")] = []
+    devices: Annotated[list[Named], about("Device files of the host that the box has, such as /dev/kvm.")] = []
     resources: Annotated[Resources, about("Limits.")] = field(default_factory=Resources)
     permissions: Annotated[list[Text], about("Rules for single commands.")] = []
     on_violation: Annotated[OnViolation, about("Refusals.")] = field(default_factory=OnViolation)

@@ -16,11 +16,16 @@ BLANK = re.compile(r"([ \t\r\n]|#[^\n]*)*")
 SPACE = re.compile(r"[ \t]*")
 STRING = re.compile(r'"""(\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(\\.|[^"\\\n])*"|\'[^\'\n]*\'', re.DOTALL)
 BARE = re.compile(r"[A-Za-z0-9_-]+")
+DOTTED = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){33}""")
+"""A key of more parts than any has: the standard library takes a time that grows with the square of their number."""
 PLAIN = re.compile(r"[^,\]}#\n]+")
 
 
 def parse(text: str, file: str) -> tuple[Value, Places]:
     """The value of the text, and the place of each key and list entry. Raises PolicyError."""
+    if deep := DOTTED.search(text):
+        line, column = text.count("\n", 0, deep.start()) + 1, deep.start() - text.rfind("\n", 0, deep.start())
+        raise PolicyError("a key has more than 32 parts here.", file=file, line=line, column=column)
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -62,6 +67,7 @@ class _Finder:
         path: Path = ()
         for name in self._key():
             path = self._entered((*path, name))
+            self._note(path, start)
         if several:
             whole = path[:-1] if isinstance(path[-1], int) else path
             self._note(whole, start)

@@ -65,4 +65,6 @@ def refuse(config: SandboxConfig) -> tuple[str, ...]:
             hint="Leave out what is named, or name its key in best_effort to go on without it.",
             refusals=tuple(refused),
         )
-    return tuple(f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found)
+    notes = [f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found]
+    idle = [path for path in config.best_effort if not any(_is_excused(refusal.key, (path,)) for refusal in found)]
+    return (*notes, *(f"best_effort names {path}, of which nothing is asked that is not enforced." for path in idle))
