@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
+    from ringfence.policy.compose import compose
     from ringfence.policy.config import SandboxConfig, SandboxLimits
+    from ringfence.policy.load import Policy, load_policy
     from ringfence.process.streams import Process
     from ringfence.sandbox import Sandbox, run
     from ringfence.world.files import FileInfo
@@ -28,6 +30,9 @@ _PLACES = {
     "ProcessInfo": "ringfence.world.processes",
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
+    "compose": "ringfence.policy.compose",
+    "Policy": "ringfence.policy.load",
+    "load_policy": "ringfence.policy.load",
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
     **dict.fromkeys(
@@ -47,6 +52,7 @@ __all__ = [
     "Files",
     "NotStarted",
     "Outcome",
+    "Policy",
     "Process",
     "ProcessInfo",
     "Result",
@@ -55,6 +61,8 @@ __all__ = [
     "SandboxLimits",
     "Signaled",
     "Transfer",
+    "compose",
+    "load_policy",
     "run",
 ]
 

@@ -57,6 +57,12 @@ def without_await() -> None:
         assert_type(box.list_files(), list[str])
 
 
+def policies() -> None:
+    policy = ringfence.load_policy("policy.yaml")
+    assert_type(policy.config, SandboxConfig)
+    assert_type(ringfence.compose(policy.config, SandboxConfig.from_file("child.yaml"), policy.said), SandboxConfig)
+
+
 def mistakes() -> None:
     SandboxConfig(".")  # type: ignore[call-arg]  # every setting is named
     SandboxConfig(colour="red")  # type: ignore[call-arg]

@@ -245,9 +245,9 @@ def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
 def test_paths_start_at_the_folder_of_the_file_wherever_the_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     text = (
-        "version: 1\nfilesystem:\n  workspace: {path: ./work}\n  read_only: [~/tools, /opt/x/../y, sub]\n"
+        "version: 1\nfilesystem:\n  workspace: {path: ./prj}\n  read_only: [~/tools, /opt/x/../y, sub]\n"
         "  deny: [./secrets, /home/*/.aws/**, '**/.env', '~']\n  protect: [a//b/]\n"
-        "examples: {allowed: [read work/a, write ~/x, exec ./run it]}\n"
+        "examples: {allowed: [read prj/a, write ~/x, exec ./run it]}\n"
     )
     (tmp_path / "conf [1]").mkdir()
     policy = written(tmp_path / "conf [1]", text)
@@ -259,21 +259,21 @@ def test_paths_start_at_the_folder_of_the_file_wherever_the_caller_is(tmp_path: 
     config, acts = seen[0]
     assert seen[1:] == seen[:1] * 2
     here = str(policy.parent)
-    assert config.workspace == f"{here}/work"
+    assert config.workspace == f"{here}/prj"
     assert config.read_only == ("/home/somebody/tools", "/opt/y", f"{here}/sub")
     escaped = here.replace("[", "\\[")
     assert config.deny == (f"{escaped}/secrets", "/home/*/.aws/**", "**/.env", "/home/somebody")
     assert config.protect == (f"{escaped}/a/b",)
-    assert acts == [f"{here}/work/a", "/home/somebody/x", "./run it"]
+    assert acts == [f"{here}/prj/a", "/home/somebody/x", "./run it"]
 
 
 def test_a_policy_has_one_hash_in_whatever_format_order_and_spelling_it_was_written(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
+    (tmp_path / "project").mkdir()
     texts = {
         "a.yaml": """
 version: 1
 mode: read-only
-filesystem: {workspace: {path: work}, deny: [b, a]}
+filesystem: {workspace: {path: project}, deny: [b, a]}
 resources: {run_seconds: 5, cpu_seconds: 60}
 """,
         "b.yaml": """
@@ -281,7 +281,7 @@ resources:
   run_seconds: 5.0
 filesystem:
   deny: [./a, b, a]
-  workspace: {path: ./work/../work/}
+  workspace: {path: ./project/../project/}
 mode: read-only
 version: 1
 """,
@@ -289,7 +289,7 @@ version: 1
 version = 1
 mode = "workspace-write"
 [filesystem]
-workspace = {path = "work", mode = "read-only"}
+workspace = {path = "project", mode = "read-only"}
 deny = ["a", "b"]
 [resources]
 run_seconds = 5
@@ -298,7 +298,9 @@ run_seconds = 5
     hashes = {resolve(load_policy(written(tmp_path, text, name)).config, home="/nowhere").hash for name, text in texts.items()}
     limits = SandboxLimits(wall_seconds=5, memory_bytes=None)
     assert len(hashes) == 1
-    in_code = SandboxConfig(mode="read-only", workspace=tmp_path / "work", deny=[f"{tmp_path}/a", f"{tmp_path}/b"], limits=limits)
+    in_code = SandboxConfig(
+        mode="read-only", workspace=tmp_path / "project", deny=[f"{tmp_path}/a", f"{tmp_path}/b"], limits=limits
+    )
     assert hashes == {resolve(in_code, home="/nowhere").hash}
     other = written(tmp_path, texts["a.yaml"].replace("run_seconds: 5", "run_seconds: 6"), "d.yaml")
     assert resolve(load_policy(other).config, home="/nowhere").hash not in hashes

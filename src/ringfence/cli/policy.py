@@ -30,6 +30,7 @@ def add_to(commands: Any) -> None:
         description="Print the JSON Schema of a policy file, for editors and other programs.",
         epilog="example: ringfence policy schema > policy.schema.json",
     )
+    schema.add_argument("--page", action="store_true", help="print the page for readers instead")
     schema.set_defaults(action=_schema)
 
 
@@ -46,7 +47,8 @@ def _diff(given: argparse.Namespace) -> int:
 def _schema(given: argparse.Namespace) -> int:
     import json
 
+    from ringfence.policy.page import page
     from ringfence.policy.schema import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    print(page().rstrip() if given.page else json.dumps(json_schema(), indent=2))
     return 0

@@ -250,7 +250,8 @@ class SandboxConfig:
             value = getattr(limits, name[7:]) if name.startswith("limits.") else getattr(self, name)
             if value not in nothing and (nothing or value):
                 return True
-        return bool(self.policy_files or self.isolation)
+        unusual = self.policy_files or self.isolation or self.allow_network or self.mode != "workspace-write" or self.best_effort
+        return bool(unusual or (self.tier == "process" and (self.deny or self.protect)))
 
     @classmethod
     def from_file(cls, file: str | os.PathLike[str]) -> SandboxConfig:

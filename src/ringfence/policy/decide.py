@@ -28,6 +28,7 @@ VERBS = ("read", "write", "exec", "connect", "env")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 OWN = ("/tmp", "/var/tmp", "/dev/shm", "/home/user")
 """Private folders of every box, which nothing of the host is in."""
+OWN_RULE = "the box's own folders"
 MADE = ("/etc/hosts", "/etc/resolv.conf", "/etc/passwd", "/etc/group", "/etc/machine-id", "/etc/hostname")
 VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TERM")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -78,6 +79,8 @@ class _Files:
         if not decision.allowed or real == plain:
             return decision
         behind = self._one(real, write=write)
+        if behind.rule == OWN_RULE:
+            behind = Decision(False, behind.rule, "the box has its own folder there, not the host's")
         return behind if behind.allowed else Decision(False, behind.rule, f"it leads to {real}, and {behind.why}")
 
     def execute(self, line: str) -> Decision:
@@ -130,6 +133,8 @@ class _Files:
         _, read_only, rule, root = max(holding)
         if write and read_only:
             return Decision(False, rule, f"{root} may be read and not changed")
+        if rule == OWN_RULE and not write and os.path.lexists(path) and path not in OWN:
+            return Decision(False, rule, f"the box has a {root} of its own, in which the host's {path} is not")
         return Decision(True, rule, f"{path} is in {root}" if path != root else f"it is {root}")
 
     def _roots(self) -> Iterator[tuple[str, bool, str]]:
@@ -141,7 +146,7 @@ class _Files:
         yield from ((folder.path, True, "filesystem.writable") for folder in policy.writable)
         yield from ((folder.path, False, "filesystem.read_only") for folder in policy.read_only)
         yield from ((path, writable, "the system's folders") for path, writable in self.mounts.items())
-        yield from ((path, True, "the box's own folders") for path in OWN)
+        yield from ((path, True, OWN_RULE) for path in OWN)
 
 
 GIT_FILES = ("config", "config.worktree", "commondir", "gitdir")

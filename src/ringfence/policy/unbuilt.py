@@ -22,7 +22,8 @@ class Refusal:
 
     @property
     def name(self) -> str:
-        return self.key if self.key == self.field else f"{self.key} ({self.field})"
+        said = f"{self.key} {self.value}" if isinstance(self.value, str) else self.key
+        return said if self.key == self.field else f"{said} ({self.field})"
 
     def __str__(self) -> str:
         return f"{self.name} cannot be enforced by this version: it waits for {self.waits_for}."
@@ -45,6 +46,23 @@ def _all(config: SandboxConfig) -> Iterator[Refusal]:
         yield Refusal(name, key, value, waits_for, _is_excused(key, config.best_effort))
     if config.isolation in ("container", "microvm", "remote"):
         yield Refusal("isolation", "isolation", config.isolation, f"{config.isolation} tiers", False)
+    floor = config.tier == "process" or config.isolation == "host"
+    for name, opened, waits_for in FLOOR_HOLDS_NOTHING if floor else BOX_DOES_NOT_GIVE:
+        value = value_of(config, name)
+        if value == opened if isinstance(opened, (str, bool)) else value:
+            yield Refusal(name, KEY_OF[name], value, waits_for, _is_excused(KEY_OF[name], config.best_effort))
+
+
+FLOOR_HOLDS_NOTHING = (
+    ("mode", "read-only", "another tier: 'process' confines nothing"),
+    ("deny", (), "another tier: 'process' confines nothing"),
+    ("protect", (), "another tier: 'process' confines nothing"),
+)
+BOX_DOES_NOT_GIVE = (
+    ("allow_network", True, "egress by name; only tier 'process' has the host's network"),
+    ("mode", "danger-full-access", "a view of all of the host; only tier 'process' has it"),
+)
+"""What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 
 def _is_excused(key: str, best_effort: Sequence[str]) -> bool:
