@@ -88,6 +88,20 @@ class SandboxClosedError(RingfenceError):
     hint = "Use it inside its with block, or make a new one."
 
 
+class SandboxNotFoundError(SandboxClosedError, LookupError):
+    """No box with that id is open in this process."""
+
+    code = "box-not-found"
+    hint = "Make it with Sandbox.create(id=...); a box that was closed, or that belongs to another process, is not found."
+
+
+class SandboxExistsError(RingfenceError):
+    """A box with that id is open, or being opened, in this process."""
+
+    code = "box-exists"
+    hint = "Use it by Sandbox.get(id), close it first, or choose another id."
+
+
 class WrongLoopError(RingfenceError):
     """The box belongs to another event loop."""
 

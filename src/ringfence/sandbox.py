@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -25,15 +26,19 @@ if TYPE_CHECKING:
     from ringfence.world.processes import ProcessInfo
     from ringfence.world.trees.transfer import Transfer
 
-_loop: RunVar[object] = RunVar("ringfence")
+
+class _Loop:
+    """A value that is the same within one run of an event loop and differs between two. The loop alone holds it."""
 
 
-def _this_loop() -> object:
-    """A value that is the same within one run of an event loop and differs between two."""
+_loop: RunVar[_Loop] = RunVar("ringfence")
+
+
+def _this_loop() -> _Loop:
     try:
         return _loop.get()
     except LookupError:
-        token = object()
+        token = _Loop()
         _loop.set(token)
         return token
 
@@ -50,11 +55,39 @@ class Sandbox(Opened):
 
     def __init__(self, config: SandboxConfig | None = None) -> None:
         super().__init__(config)
-        self._opened_in: object = None
+        self._opened_in: weakref.ref[_Loop] | None = None
+
+    @classmethod
+    async def create(cls, id: str, config: SandboxConfig | None = None) -> Sandbox:
+        """Open a box that other parts of this process find by `Sandbox.get(id)`; it is open until it is closed.
+
+        Close it by cleanup(), or by using it in `async with`. One that nobody closes ends with its event loop, at the latest when
+        the process exits. id: up to 64 letters, digits, dots, dashes and underscores, unique among the open boxes of both
+        surfaces. Raises ArgumentError, SandboxExistsError, and what entering raises. Not promised: a box that other processes find.
+        """
+        from ringfence.world import named  # only boxes with a name need it
+
+        box = cls(config)
+        with named.making(id, box, _this_loop()):
+            await box.__aenter__()
+            box._id = id
+        return box
+
+    @classmethod
+    def get(cls, id: str) -> Sandbox:
+        """The open box that create() made with this id. Raises SandboxNotFoundError, WrongLoopError from another loop."""
+        from ringfence.world import named  # as above
+
+        box = named.find(id, cls)
+        box._open()
+        return box
 
     async def __aenter__(self) -> Sandbox:
+        if self._id is not None:
+            self._open()
+            return self
         self._must_be_new()
-        self._opened_in = _this_loop()
+        self._opened_in = weakref.ref(_this_loop())
         self._world = await awaiting(open_world(self.config))
         return self
 
@@ -83,7 +116,7 @@ class Sandbox(Opened):
 
     def _open(self) -> LocalWorld:
         world = super()._open()
-        if self._opened_in is not _this_loop():
+        if self._opened_in is None or self._opened_in() is not _this_loop():
             raise errors.WrongLoopError("the box was opened in another event loop.")
         return world
 

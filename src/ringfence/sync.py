@@ -34,7 +34,30 @@ __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 class Sandbox(Opened):
     """One box, for as long as its `with` block. Methods mean what those of ringfence.Sandbox mean, and block."""
 
+    @classmethod
+    def create(cls, id: str, config: SandboxConfig | None = None) -> Sandbox:
+        """Open a box that other parts of this process find by its id; see ringfence.Sandbox.create. No loop ends it."""
+        from ringfence.world import named  # only boxes with a name need it
+
+        box = cls(config)
+        with named.making(id, box):
+            box.__enter__()
+            box._id = id
+        return box
+
+    @classmethod
+    def get(cls, id: str) -> Sandbox:
+        """The open box that create() made with this id; see ringfence.Sandbox.get."""
+        from ringfence.world import named  # as above
+
+        box = named.find(id, cls)
+        box._open()
+        return box
+
     def __enter__(self) -> Sandbox:
+        if self._id is not None:
+            self._open()
+            return self
         self._must_be_new()
         self._world = blocking(open_world(self.config))
         return self

@@ -271,6 +271,12 @@ class Opened:
         if not isinstance(self.config, SandboxConfig):
             raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
         self._world: LocalWorld | None = None
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The name by which Sandbox.get finds this box; None for one that was not made by Sandbox.create."""
+        return self._id
 
     def _must_be_new(self) -> None:
         if self._world is not None:
