@@ -101,12 +101,10 @@ def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tupl
     if policy.workspace is None and not policy.writable:
         return NOTHING_FOUND, ()
     from ringfence.confine.protected.find import find, nested_in  # a box without a folder of the host needs none of it
+    from ringfence.confine.protected.stubs import Held, sweep
 
+    sweep()
     found = find(policy, os.path.expanduser("~"), covers.rules, nested_in(policy))
-    if not found.wanted:
-        return found, found.protected
-    from ringfence.confine.protected.stubs import Held
-
     made = Held()
     held.append(made)
     made.take(found.wanted)

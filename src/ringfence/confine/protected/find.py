@@ -14,12 +14,10 @@ from ringfence.confine.protected.look import Look
 from ringfence.confine.protected.plan import Found
 from ringfence.confine.protected.planted import TREES, writable_folders
 from ringfence.confine.protected.repository import Repositories
-from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.errors import ConfigError
 from ringfence.policy import patterns
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.walk import remembered
-
-MAX_REPOSITORIES = 500
 
 
 def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), nested: Iterable[str] = ()) -> Found:
@@ -28,7 +26,8 @@ def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), neste
     home: the caller's. covered: paths that the box may not even read, which are held by that. nested: worktrees of
     repositories further in.
 
-    Raises WorkspaceError for a protected file that has another name too, through which it could be written.
+    Raises WorkspaceError for a protected file that has another name too, through which it could be written, and for more
+    repositories than can be held; ConfigError for a protect that would close the folder itself.
     """
     look = Look(policy, home, covered)
     repositories = Repositories(look)
@@ -74,8 +73,7 @@ def _asked_for(policy: ResolvedPolicy, look: Look) -> None:
 def nested_in(policy: ResolvedPolicy) -> tuple[str, ...]:
     """The worktrees of the repositories that lie further in the writable folders, and the bare ones, outer before inner.
 
-    Taken from what is looked through for planted repositories, which the kernel keeps true from one box to the next. Raises
-    WorkspaceError where there are more than can be held.
+    Taken from what is looked through for planted repositories, which the kernel keeps true from one box to the next.
     """
     found: list[str] = []
     for folder in writable_folders(policy):
@@ -89,9 +87,4 @@ def nested_in(policy: ResolvedPolicy) -> tuple[str, ...]:
                     found.append(f"{folder.path}/{inner}")
         finally:
             TREES.give_back(folder)
-    if len(found) > MAX_REPOSITORIES:
-        raise WorkspaceError(
-            f"the box could write {len(found)} repositories; {MAX_REPOSITORIES} can be protected.",
-            hint="Name a folder that holds fewer of them.",
-        )
     return tuple(sorted(found))

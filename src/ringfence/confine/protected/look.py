@@ -154,16 +154,24 @@ class Look:
     def result(self, folders: tuple[Folder, ...] = ()) -> Found:
         """What was found, without what is covered or lies in a folder that is held as a whole."""
         whole = {path for path, each in self.found.items() if each.is_dir and each.how in ("read-only", "private")}
-        left = [each for each in self.found.values() if each.path not in self.covered and not _is_below(each.path, self.covered)]
-        kept = [each for each in left if each.how == "private" or not _is_below(each.path, whole)]
+        kept: list[Protected] = []
+        inside: dict[str, tuple[bool, bool]] = {}  # of each folder: whether it is covered, whether it is held as a whole
+        for path, each in self.found.items():
+            folder = path.rpartition("/")[0]
+            if folder not in inside:
+                above = set(_folders_of(folder))
+                inside[folder] = (not above.isdisjoint(self.covered), not above.isdisjoint(whole))
+            covered, held = inside[folder]
+            if not (covered or path in self.covered or (held and each.how != "private")):
+                kept.append(each)
         return Found(tuple(kept), tuple(self.wanted), folders, tuple(self.notes))
 
 
-def _is_below(path: str, whole: Collection[str]) -> bool:
-    while path := os.path.dirname(path).rstrip("/"):
-        if path in whole:
-            return True
-    return False
+def _folders_of(path: str) -> Iterator[str]:
+    """A folder and those above it."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def _named(policy: ResolvedPolicy) -> dict[str, bool]:

@@ -11,8 +11,8 @@ from ringfence.confine.protected.plan import COPIES, Protected, Wanted
 from ringfence.errors import WorkspaceError
 from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
 
-MAX_GIT_DIRECTORIES = 100
-"""Git directories that are held with everything that they lack; each costs about ten mounts."""
+MAX_GIT_DIRECTORIES = 400
+"""Git directories that one box may write: each takes a descriptor of this process and about ten mounts of the box."""
 MAX_MODULES = 2000
 """Entries that are looked at for the git directories of submodules."""
 MAX_LINK_BYTES = 8192
@@ -91,8 +91,13 @@ class Repositories:
         self.look.hold(git, found, "pin")
         self._private(f"{git}/{names.CONFIG}", f"{copies}/{names.CONFIG}")
         lacks = self._own(git, copies)
-        if lacks is not None and self.look.is_writable(f"{git}/{names.COMMON}") and len(self.look.wanted) < MAX_GIT_DIRECTORIES:
+        if lacks is not None and self.look.is_writable(f"{git}/{names.COMMON}"):
             self.look.wanted.append(Wanted(git, found.st_dev, found.st_ino, (found.st_uid, found.st_gid), *lacks, folders))
+            if len(self.look.wanted) > MAX_GIT_DIRECTORIES:
+                raise WorkspaceError(
+                    f"the box could write more than {MAX_GIT_DIRECTORIES} repositories, those of submodules counted.",
+                    hint="Name a folder that holds fewer of them, or set mode='read-only'.",
+                )
         self._worktrees(f"{git}/worktrees", copies)
         for module in _modules(f"{git}/modules"):
             self.look.resolve(module)

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from ringfence.confine.protected.names import COMMON, HOOKS, WORKTREE_CONFIG
 from ringfence.confine.protected.plan import Wanted
+from ringfence.errors import WorkspaceError
 from ringfence.guest import kernel
 
 SAME = b"./\n"
@@ -44,8 +45,14 @@ def is_ours(path: str, found: os.stat_result) -> bool:
         return stat.S_IMODE(found.st_mode) == FOLDER_MODE and not os.listdir(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size not in (len(SAME), len(EMPTY)):
         return False
-    with open(path, "rb") as file:
-        return file.read(len(EMPTY) + 1) in (SAME, EMPTY)
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.read(file, len(EMPTY) + 1) in (SAME, EMPTY)
+    finally:
+        os.close(file)
 
 
 class Held:
@@ -56,15 +63,20 @@ class Held:
         self._locks: list[tuple[int, Wanted]] = []
 
     def take(self, wanted: Sequence[Wanted]) -> None:
-        """Make what is wanted, or share what other boxes made. What cannot be made is missing from made; nothing is raised."""
-        if wanted and not _swept.is_set():
-            _swept.set()
-            sweep()
+        """Make what is wanted, or share what other boxes made.
+
+        What this caller may not make is missing from made: neither may the box, unless it is let in later. Raises WorkspaceError
+        where it cannot be made for another cause, which the box may outlive.
+        """
         for each in wanted:
             try:
                 self._take(each)
-            except OSError:
-                continue  # a full or read-only disk, or a file system without O_TMPFILE: the names are watched for instead
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    raise WorkspaceError(
+                        f"the repository {each.git} cannot be protected: what it lacks cannot be made there: {error.strerror}.",
+                        hint="Try again, look whether the disk is full, or set mode='read-only'.",
+                    ) from None
 
     def _take(self, wanted: Wanted) -> None:
         git = _opened(wanted)
@@ -119,25 +131,37 @@ def _lock_shared(git: int, owner: tuple[int, int]) -> int:
     for _ in range(TRIES):
         lock = _open_ours(git)
         if lock < 0:
-            lock = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=git)
             try:
-                # It appears with its content, owner and lock, never without: git refuses an empty one.
-                os.write(lock, SAME)
-                _give(lock, owner)
-                _lock(lock, fcntl.F_RDLCK)
-                os.link(f"/proc/self/fd/{lock}", COMMON, dst_dir_fd=git, follow_symlinks=True)
-                return lock
+                return _made(git, owner)
             except FileExistsError:
-                os.close(lock)
                 continue
-            except BaseException:
-                os.close(lock)
-                raise
         if _lock(lock, fcntl.F_RDLCK) and _is(git, COMMON, os.fstat(lock)):
             return lock
         os.close(lock)
         time.sleep(BETWEEN_SECONDS)  # another box is removing it
     raise OSError(errno.EBUSY, "commondir is locked")
+
+
+def _made(git: int, owner: tuple[int, int]) -> int:
+    """A new `commondir`, locked. It appears with its content and owner, since git refuses an empty one."""
+    nameless = True
+    try:
+        lock = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=git)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):  # what a file system without such files answers (open(2))
+            raise
+        nameless = False
+        lock = os.open(COMMON, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=git)
+    try:
+        os.write(lock, SAME)
+        _give(lock, owner)
+        _lock(lock, fcntl.F_RDLCK)
+        if nameless:
+            os.link(f"/proc/self/fd/{lock}", COMMON, dst_dir_fd=git, follow_symlinks=True)
+        return lock
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def _open_ours(git: int) -> int:
@@ -171,6 +195,9 @@ def _folder(parent: int, name: str, owner: tuple[int, int]) -> os.stat_result:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     made = os.open(name, _FOLDER, dir_fd=parent)
     try:
+        # Another box may have put a folder of its choice there: only an empty one of ours is given away.
+        if os.fstat(made).st_uid != os.geteuid() or os.listdir(made):
+            raise OSError(errno.ESTALE, "the folder was replaced")
         _give(made, owner)
         os.fchmod(made, FOLDER_MODE)
         return os.fstat(made)
@@ -267,6 +294,7 @@ def _entries(wanted: Wanted) -> dict[str, str]:
 
 
 def _list(wanted: Wanted) -> None:
+    """Note the repository for later starts. Where that cannot be written, only a box over it cleans up after a crash."""
     folder = _listed()
     for name, target in _entries(wanted).items():
         try:
@@ -274,20 +302,28 @@ def _list(wanted: Wanted) -> None:
         except FileExistsError:
             continue
         except FileNotFoundError:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-            os.symlink(target, f"{folder}/{name}")
+            try:
+                os.makedirs(folder, mode=0o700, exist_ok=True)
+                os.symlink(target, f"{folder}/{name}")
+            except OSError:
+                return
+        except OSError:
+            return
 
 
 def _unlist(wanted: Wanted) -> None:
     for name in _entries(wanted):
         try:
             os.unlink(f"{_listed()}/{name}")
-        except FileNotFoundError:
+        except OSError:
             pass
 
 
 def sweep() -> None:
-    """Remove what killed processes left behind in any repository; what live boxes hold stays. Called once in a process."""
+    """Remove what killed processes left behind in any repository; what live boxes hold stays. Done once in a process."""
+    if _swept.is_set():
+        return
+    _swept.set()
     try:
         links = {name: os.readlink(f"{_listed()}/{name}") for name in os.listdir(_listed())}
     except OSError:
