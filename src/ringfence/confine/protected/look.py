@@ -34,6 +34,8 @@ class Look:
         self.found: dict[str, Protected] = {}
         self.wanted: list[Wanted] = []
         self.notes: list[str] = []
+        self._names: dict[str, set[str]] = {}
+        self._below: dict[str, list[tuple[str, os.stat_result]]] = {}
 
     # Paths
 
@@ -85,16 +87,17 @@ class Look:
         """Note one path that is there; what is held already stays, but a pin gives way to more."""
         if not self.is_writable(path) or (path in self.found and self.found[path].how != "pin"):
             return
-        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            raise _two_names(path, found.st_nlink)
+        whole = stat.S_ISDIR(found.st_mode) and how in ("read-only", "private")
+        for name, each in self.below(path) if whole else ((path, found),):
+            if stat.S_ISREG(each.st_mode) and each.st_nlink > 1 and not name.endswith(names.SAMPLE):
+                raise _two_names(name, each.st_nlink)
         self.found[path] = Protected(path, how, stat.S_ISDIR(found.st_mode), found.st_dev, found.st_ino, copy)
 
     def settings(self, folder: str, wanted: tuple[str, ...], *, missing: bool) -> None:
         """Hold these names of a folder, as protect does, with one look for those that are not there."""
-        try:
-            there = set(os.listdir(folder))
-        except OSError as error:
-            raise WorkspaceError(f"{folder} cannot be looked into, so it cannot be protected: {error.strerror}.") from None
+        there = self._names.get(folder)
+        if there is None:
+            there = self._names[folder] = _names_in(folder)
         for name in there.intersection(wanted):
             self.protect(f"{folder}/{name}", missing=missing)
         if missing and self.is_writable(f"{folder}/-"):
@@ -138,12 +141,16 @@ class Look:
             return stat.S_ISREG(found.st_mode) and found.st_size <= MAX_COPIED_BYTES
         if any(inner.startswith(path + "/") for inner in (*self.named, *self.covered)):
             return False
-        count = size = 0
-        for inner in entries_below(path):
-            count, size = count + 1, size + inner.st_size
-            if count > MAX_COPIED or size > MAX_COPIED_BYTES or not (stat.S_ISLNK(inner.st_mode) or self._may_read(inner)):
-                return False
-        return True
+        held = self.below(path)
+        if len(held) > MAX_COPIED or sum(each.st_size for _, each in held) > MAX_COPIED_BYTES:
+            return False
+        return all(stat.S_ISLNK(each.st_mode) or self._may_read(each) for _, each in held)
+
+    def below(self, path: str) -> list[tuple[str, os.stat_result]]:
+        """The entries of a folder that is held as a whole, and of those in it, but for the hooks of git's templates."""
+        if path not in self._below:
+            self._below[path] = list(_entries_below(path, self.policy.walk_entries))
+        return self._below[path]
 
     def _may_read(self, found: os.stat_result) -> bool:
         owner = self.policy.workspace.owner[0] if self.policy.workspace and os.geteuid() == 0 else os.geteuid()
@@ -194,22 +201,34 @@ def look(path: str) -> os.stat_result | None:
         raise WorkspaceError(f"{path} cannot be looked at, so it cannot be protected: {error.strerror}.") from None
 
 
-def entries_below(path: str) -> Iterator[os.stat_result]:
-    """The entries of a folder and of those in it, but for hooks that git never runs; at most a few more than may be copied."""
-    pending, left = [path], MAX_COPIED + 1
-    while pending and left > 0:
+def _names_in(folder: str) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except OSError as error:
+        raise WorkspaceError(f"{folder} cannot be looked into, so it cannot be protected: {error.strerror}.") from None
+
+
+def _entries_below(path: str, most: int) -> Iterator[tuple[str, os.stat_result]]:
+    pending, left = [path], most
+    while pending:
+        folder = pending.pop()
         try:
-            with os.scandir(pending.pop()) as listing:
+            with os.scandir(folder) as listing:
                 for entry in listing:
                     left -= 1
                     if left < 0:
-                        return
+                        raise WorkspaceError(
+                            f"{path} is protected and holds more than {most:,} entries: one could have another name.",
+                            hint="Raise walk_entries of the config, or name the folder in writable, which opens it to the box.",
+                        )
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     if not entry.name.endswith(names.SAMPLE):
-                        yield entry.stat(follow_symlinks=False)
-        except OSError:
-            return
+                        yield entry.path, entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise WorkspaceError(f"{folder} cannot be looked into, so it cannot be protected: {error.strerror}.") from None
 
 
 def _two_names(path: str, links: int) -> WorkspaceError:

@@ -34,3 +34,11 @@ CONFIG, WORKTREE_CONFIG, HOOKS, COMMON, LINK = "config", "config.worktree", "hoo
 
 SAMPLE = ".sample"
 """Ending of the hooks that git's templates bring, which it never runs (githooks(5))."""
+
+HOOK_NAMES = (
+    "applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg",
+    "post-commit", "pre-rebase", "post-checkout", "post-merge", "pre-push", "pre-receive", "update", "proc-receive", "post-receive",
+    "post-update", "reference-transaction", "push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate",
+    "fsmonitor-watchman", "p4-changelist", "p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit", "post-index-change",
+)  # fmt: skip
+"""Every hook that git runs (githooks(5))."""

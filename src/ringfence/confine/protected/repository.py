@@ -6,7 +6,7 @@ import os
 import stat
 
 from ringfence.confine.protected import gitconfig, names, stubs
-from ringfence.confine.protected.look import Look, entries_below, look
+from ringfence.confine.protected.look import Look, look
 from ringfence.confine.protected.plan import COPIES, Protected, Wanted
 from ringfence.errors import WorkspaceError
 from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
@@ -112,7 +112,9 @@ class Repositories:
             self.look.protect(path, missing=True)
         for path in settings.run:
             self.look.protect(path, missing=False)
-        if _runs_hooks([f"{git}/{names.HOOKS}", *settings.hooks]):
+        if self._runs_hooks(
+            [f"{git}/{names.HOOKS}", *(path for path in settings.hooks if os.path.realpath(path) not in self.look.named)]
+        ):
             self.look.settings(worktree, names.HOOK_MANAGERS, missing=False)
         return tuple(folder for folder in folders if folder)
 
@@ -150,6 +152,11 @@ class Repositories:
 
     def _hooks(self, path: str, copy: str) -> str:
         """Hold the folder that core.hooksPath names. Returns its path where it is to be made, else the empty string."""
+        whole = os.path.realpath(path)
+        if self.look.named.get(whole):  # all of a writable folder: then each hook that git knows
+            for name in names.HOOK_NAMES:
+                self.look.protect(f"{whole}/{name}", missing=True)
+            return ""
         entry = self.look.resolve(path)
         if entry is None:
             return ""
@@ -166,13 +173,14 @@ class Repositories:
 
     def _targets_of(self, hooks: str) -> None:
         """Hold what links among the hooks lead to in a writable folder: that is what git runs."""
-        try:
-            with os.scandir(hooks) as listing:
-                links = [entry.path for entry in listing if entry.is_symlink()]
-        except OSError:
-            return
-        for path in links:
-            self.look.protect(os.path.join(hooks, os.readlink(path)), missing=True)
+        for path, found in self.look.below(hooks) if os.path.isdir(hooks) else ():
+            if stat.S_ISLNK(found.st_mode):
+                self.look.protect(os.path.join(os.path.dirname(path), os.readlink(path)), missing=True)
+
+    def _runs_hooks(self, folders: list[str]) -> bool:
+        """Whether any of these folders holds a hook that git would run."""
+        files = [found for folder in folders if os.path.isdir(folder) for _, found in self.look.below(folder)]
+        return any(stat.S_ISLNK(each.st_mode) or (stat.S_ISREG(each.st_mode) and each.st_mode & 0o111) for each in files)
 
     def _worktrees(self, folder: str, copies: str) -> None:
         try:
@@ -183,12 +191,6 @@ class Repositories:
             for part in (names.COMMON, names.LINK):
                 self.look.protect(f"{folder}/{name}/{part}", missing=True)
             self._private(f"{folder}/{name}/{names.WORKTREE_CONFIG}", f"{copies}/worktrees/{len(self.look.found)}")
-
-
-def _runs_hooks(folders: list[str]) -> bool:
-    """Whether any of these folders holds a hook that git would run."""
-    files = (each for folder in folders for each in entries_below(folder) if not stat.S_ISDIR(each.st_mode))
-    return any(stat.S_ISLNK(each.st_mode) or each.st_mode & 0o111 for each in files)
 
 
 def is_git_directory(path: str) -> bool:
