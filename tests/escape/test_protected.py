@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.errors import ConfigError, WorkspaceError
+from ringfence.errors import ConfigError, RingfenceError, WorkspaceError
 from ringfence.outcome import Level
 from ringfence.sync import Sandbox, SandboxConfig
 
@@ -400,3 +400,101 @@ def test_what_a_policy_holds_is_on_the_plan_and_the_enforcement(repository: Path
         assert box.enforcement.protected.level is Level.FULL
     with Sandbox(SandboxConfig(workspace=repository, tier="process")) as box:
         assert box.enforcement.protected.level is Level.NONE
+
+
+ALIASES = {
+    ".git/hooks/pre-commit": "the hooks",
+    ".vscode/tasks.json": "a folder of settings",
+    ".envrc": "a file of settings",
+    ".git/modules/sub/config": "the settings of a submodule",
+}
+
+
+@pytest.mark.parametrize("path", ALIASES)
+def test_no_protected_file_has_a_second_name_that_a_box_could_write(repository: Path, path: str) -> None:
+    if "modules" in path:
+        git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository), "sub")
+    protected = repository / path
+    protected.parent.mkdir(exist_ok=True)
+    protected.touch()
+    os.link(protected, repository / "innocent")
+    with pytest.raises(WorkspaceError, match="2 names"), Sandbox(SandboxConfig(workspace=repository)):
+        pass
+    with Sandbox(SandboxConfig(workspace=repository, mode="read-only")) as box:  # the control: there it is no way in
+        assert box.run(["/bin/true"]).ok
+
+
+def test_hooks_in_the_worktree_itself_are_held_one_by_one(repository: Path) -> None:
+    git(repository, "config", "core.hooksPath", ".")
+    (repository / "pre-push").write_text("#!/bin/sh\n")
+    with Sandbox(SandboxConfig(workspace=repository)) as box:
+        watched = {each.path for each in box._open().prepared.plan.protected if each.how == "watch"}
+        assert f"{repository}/post-index-change" in watched
+        assert attempt(box, "say(open, 'pre-push', 'a')") == "EROFS"
+        assert attempt(box, "say(open, 'other', 'a')") == "done"  # the control
+
+
+def test_what_may_not_be_read_is_covered_rather_than_copied(repository: Path) -> None:
+    secret = repository / ".git" / "hooks" / "token"
+    secret.write_text("secret")
+    for deny in ([".git/hooks/token"], [".git/config"], [".git/hooks"]):
+        with Sandbox(SandboxConfig(workspace=repository, deny=deny)) as box:
+            assert box.run(["/bin/true"]).ok
+            assert attempt(box, f"say(open, '{deny[0]}')") == "EACCES"
+            assert (
+                "secret" not in box.run(["/bin/sh", "-c", "cat /.ringfence/copies/*/*/* .git/hooks/*"]).stdout
+                or "config" in deny[0]
+            )
+
+
+def test_a_file_of_another_owner_is_not_copied_to_who_may_not_read_it(repository: Path) -> None:
+    config = repository / ".git" / "config"
+    if os.geteuid() != 0:  # who can give no file away
+        assert config.stat().st_uid == os.getuid()
+        return
+    for path in (repository, *repository.rglob("*")):
+        os.lchown(path, 4321, 4321)
+    os.chown(config, 0, 0)
+    config.chmod(0o600)
+    with Sandbox(SandboxConfig(workspace=repository)) as box:
+        assert attempt(box, "say(open, '.git/config')") == "EACCES"
+        assert "core" not in box.run(["/bin/sh", "-c", "cat /.ringfence/copies/*/config"]).stdout
+    config.chmod(0o644)
+    with Sandbox(SandboxConfig(workspace=repository)) as box:
+        assert attempt(box, "say(open, '.git/config')") == "done"  # the control
+
+
+RACE = """
+import os, time
+until = time.monotonic() + 6
+while time.monotonic() < until:
+    for name in ('.git/config', '.git/hooks', '.vscode', 'sub'):
+        try:
+            os.rename(name, name + '.x')
+            os.symlink('/etc', name) if os.path.isdir(name + '.x') else os.symlink('/etc/shadow', name)
+            os.unlink(name)
+            os.rename(name + '.x', name)
+        except OSError:
+            pass
+"""
+
+
+def test_a_box_made_while_its_paths_are_exchanged_is_right_or_is_not_made(repository: Path) -> None:
+    git(repository, "clone", "-q", ".", "sub")
+    (repository / ".vscode").mkdir()
+    with (
+        Sandbox(SandboxConfig(workspace=repository, tier="process")) as racer,
+        racer.spawn(["/usr/bin/python3", "-c", RACE]) as racing,
+    ):
+        made = refused = 0
+        while made + refused < 25:
+            try:
+                with Sandbox(SandboxConfig(workspace=repository)) as box:
+                    made += 1
+                    seen = box.run(["/bin/sh", "-c", "cat /.ringfence/copies/*/config; ls /.ringfence/copies/*/hooks/"]).stdout
+                    assert "root:" not in seen and "passwd" not in seen
+            except RingfenceError:
+                refused += 1
+        racing.kill()
+        racing.wait()
+    assert made + refused == 25

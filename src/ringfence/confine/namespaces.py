@@ -104,7 +104,10 @@ def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tupl
     from ringfence.confine.protected.stubs import Held, sweep
 
     sweep()
-    found = find(policy, os.path.expanduser("~"), covers.rules, nested_in(policy))
+    try:
+        found = find(policy, os.path.expanduser("~"), covers.rules, nested_in(policy))
+    except OSError as error:
+        raise WorkspaceError(f"the workspace changed while it was looked at: {error}.", hint="Try again.") from None
     made = Held()
     held.append(made)
     made.take(found.wanted)
