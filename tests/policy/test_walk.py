@@ -30,6 +30,15 @@ def test_names_are_found_wherever_they_lie_and_only_there(tree: Tree, workspace:
     assert paths(tree) == [".aws/credentials", ".env", "a/b/.env", "x.key"]
 
 
+def test_no_folder_is_walked_that_is_too_deep_for_every_pattern(workspace: Path) -> None:
+    for name in ("a/b/c/d", "a/b/.x", ".x"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("x")
+    assert paths(Tree(str(workspace), (f"{workspace}/*/b/.x", f"{workspace}/.x*")), most=5) == [".x", "a/b/.x"]
+    with pytest.raises(WorkspaceError):
+        Tree(str(workspace), (f"{workspace}/**/.x",)).find(5)
+
+
 def test_nothing_below_a_match_and_nothing_behind_a_link_is_walked(tree: Tree, workspace: Path, tmp_path: Path) -> None:
     (workspace / ".env" / "deep").mkdir(parents=True)
     (workspace / ".env" / "deep" / ".env").write_text("x")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ringfence.confine.owners import MAX_ENTRIES
 from ringfence.confine.plan import Step
@@ -19,6 +19,8 @@ from ringfence.policy.walk import MOUNTED, TWIN, Match, Tree, match, remembered
 
 MAX_COVERS = 50_000
 """Mounts that covers may take of a box: half of what the kernel allows a mount namespace (fs.mount-max, namespaces(7))."""
+MAX_NAMED = 5
+"""Covers that enforcement names."""
 MAX_NOTED = 20
 """Entries of deny that match nothing and are named in notes."""
 HOME_SECONDS = 2.0
@@ -27,14 +29,19 @@ HOME_SECONDS = 2.0
 _last_home: list[tuple[str, float, list[tuple[str, str]]]] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Covers:
+class Covers(NamedTuple):
     """The steps that cover, the rule behind each path, what to say of patterns that cover nothing, and the workspace's walk."""
 
-    steps: tuple[Step, ...] = ()
-    rules: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    tree: Tree | None = None
+    steps: tuple[Step, ...]
+    rules: Mapping[str, str]
+    notes: tuple[str, ...]
+    tree: Tree | None
+
+    @property
+    def said(self) -> str:
+        """What enforcement says of them."""
+        names = ", ".join(step.target for step in self.steps[:MAX_NAMED]) + (", ..." if len(self.steps) > MAX_NAMED else "")
+        return f"absent outside the shared folders, {len(self.steps)} covered inside" + (f": {names}" if names else "")
 
 
 def covers_for(policy: ResolvedPolicy, home: str, mounted: Sequence[str], *, count_owners: bool) -> Covers:
@@ -81,7 +88,7 @@ class _Look:
             self.found.setdefault(here.path, here)
         elif any(within(here.path, place) for place in self.mounted):
             # A small file of the system is copied into the box, so there it is another one.
-            self.found.setdefault(here.path, replace(here, device=0, inode=0))
+            self.found.setdefault(here.path, here._replace(device=0, inode=0))
         if stat.S_ISLNK(here.kind):
             target = match(os.path.realpath(here.path), here.rule)
             if target is None or stat.S_ISLNK(target.kind):
@@ -140,7 +147,7 @@ class _Look:
             if here is None or path == tree.root:
                 raise WorkspaceError(f"{path} cannot be read, so what must be covered in it is not known and no box is made.")
             # Below a mount the box sees another folder than the one that was looked at.
-            self.found.setdefault(path, replace(here, device=0, inode=0) if why == MOUNTED else here)
+            self.found.setdefault(path, here._replace(device=0, inode=0) if why == MOUNTED else here)
 
     def covers(self, policy: ResolvedPolicy) -> Covers:
         outermost = list(self._outermost())

@@ -258,7 +258,7 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
     others = note_of(policy.workspace, covers.tree) if policy.workspace and root_caller else ""
     return Enforcement(
         filesystem=FULL,
-        secrets=Enforced(Level.FULL, NAME, f"absent outside the shared folders, {len(covers.steps)} covered inside"),
+        secrets=Enforced(Level.FULL, NAME, covers.said),
         protected=_enforced(protected),
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,

@@ -20,10 +20,11 @@ from typing import TypeAlias
 from ringfence.errors import ConfigError
 
 ANY_FOLDERS = "**"
-_SPECIAL = re.compile(r"\\.|[*?\[]", re.DOTALL)
-_BRACES = re.compile(r"(?<!\\)\{[^{}]*(?:,|\.\.)[^{}]*\}")
-_EXTENDED = re.compile(r"(?<!\\)[@!+?*]\(")
-_BRACKET = re.compile(r"\[[!^]?\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*\]")
+# Texts, not compiled: most boxes need none of them, and re keeps what it compiled.
+_SPECIAL = r"(?s)\\.|[*?\[]"
+_BRACES = r"(?<!\\)\{[^{}]*(?:,|\.\.)[^{}]*\}"
+_EXTENDED = r"(?<!\\)[@!+?*]\("
+_BRACKET = r"\[[!^]?\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*\]"
 
 Name: TypeAlias = str | re.Pattern[str]
 """One name of a pattern: the name itself, or what matches it."""
@@ -34,9 +35,9 @@ def check(pattern: str) -> None:
     cause = ""
     if pattern.startswith("!"):
         cause = "begins with '!': a rule takes away and never gives back; leave the exception out of the pattern"
-    elif _BRACES.search(pattern):
+    elif re.search(_BRACES, pattern):
         cause = "has braces: write one line for each alternative, or \\{ where the name has a brace"
-    elif _EXTENDED.search(pattern):
+    elif re.search(_EXTENDED, pattern):
         cause = "has an extended glob: write one line for each alternative, or \\( where the name has a parenthesis"
     elif pattern.startswith("~") and pattern != "~" and not pattern.startswith("~/"):
         cause = "names another user's home: write its path"
@@ -48,7 +49,7 @@ def check(pattern: str) -> None:
 
 def is_glob(pattern: str) -> bool:
     """Whether pattern has a wildcard; else it is a path, spelled as literal() gives it."""
-    return any(found[0][0] != "\\" for found in _SPECIAL.finditer(pattern))
+    return any(found[0][0] != "\\" for found in re.finditer(_SPECIAL, pattern))
 
 
 def literal(pattern: str) -> str:
@@ -92,7 +93,8 @@ def within(path: str, root: str) -> bool:
 class Glob:
     """A pattern with wildcards, ready to be matched.
 
-    prefix: the folder that every match lies below, and depth its names. last: what the last name of every match is.
+    prefix: the folder that every match lies below, and depth its names. last: what the last name of every match is. deepest: how
+    many names a match has, None where `**` leaves that open.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -102,6 +104,7 @@ class Glob:
         self.prefix = "/" + "/".join(literal(name) for name in names[:fixed])
         self.depth = fixed
         self._runs = _runs([_name(name) for name in names[fixed:]])
+        self.deepest = len(names) if len(self._runs) == 1 else None
         end = self._runs[-1][-1]
         self.last = re.compile(re.escape(end)) if isinstance(end, str) else end
 
@@ -120,7 +123,7 @@ def compiled(pattern: str) -> Glob:
 def _runs(names: list[Name]) -> list[list[Name]]:
     """The names between the `**`; at the end it stands for one name at least, so that a folder's content is not the folder."""
     if names[-1] == ANY_FOLDERS:
-        names = [*names, _ANY]
+        names = [*names, re.compile(".*", re.DOTALL)]
     runs: list[list[Name]] = [[]]
     for name in names:
         if name == ANY_FOLDERS:
@@ -166,10 +169,10 @@ def _expression(text: str) -> re.Pattern[str]:
     parts = [""]
     at = 0
     while at < len(text):
-        bracket = _BRACKET.match(text, at) if text[at] == "[" else None
+        bracket = re.match(_BRACKET, text[at:]) if text[at] == "[" else None
         if bracket:
             parts[-1] += _bracket()(bracket[0])
-            at = bracket.end()
+            at += bracket.end()
         elif text[at] == "*":
             parts.append("")
             at += 1
@@ -194,6 +197,3 @@ def _bracket() -> Callable[[str], str]:
         return found.removeprefix("^").removesuffix("$")
 
     return expression
-
-
-_ANY = re.compile(".*", re.DOTALL)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringfence.errors import ConfigError
 from ringfence.policy.patterns import covers, escaped, is_glob, literal
@@ -89,8 +89,7 @@ IN_VARIABLES = (
 """Variables whose value is a path of credentials, or several with ':' between them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
+class Secrets(NamedTuple):
     """What must not be read by a box: paths with the rule that names each, and globs; globs of the config come first."""
 
     paths: tuple[tuple[str, str], ...]

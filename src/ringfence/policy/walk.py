@@ -18,8 +18,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from ringfence.errors import HostError, WorkspaceError
 from ringfence.policy.patterns import Glob, compiled, is_glob
@@ -45,8 +45,7 @@ TICK_NS = 10_000_000
 """The slowest kernel clock by which changes are stamped (CONFIG_HZ=100)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """An entry that a rule names: its path, which file it is, and the rule. kind is that of stat.S_IFMT."""
 
     path: str
@@ -96,6 +95,8 @@ class Selector:
                 self.any_name.append(compiled(pattern))
             else:
                 self.by_name.setdefault(last, []).append(pattern)
+        depths = [None if pattern.startswith("/**/") else compiled(pattern).deepest for pattern in globs]
+        self.deepest = None if None in depths else max((depth for depth in depths if depth is not None), default=0)
         lasts = "|".join(f"(?:{glob.last.pattern})" for glob in self.any_name)
         self.may_end = re.compile(lasts, re.DOTALL).fullmatch if self.any_name else None
 
@@ -279,13 +280,16 @@ class Tree:
     def _sort(self, path: str, folder: _Folder, found: list[os.DirEntry[str]]) -> None:
         path = path.rstrip("/")
         prefix = path + "/"
+        deepest = self.selector.deepest
+        leads_on = deepest is None or path.count("/") + 1 < deepest
         by_name, may_end, rule_of, wanted = self.selector.by_name, self.selector.may_end, self.selector.rule, self.wanted
         for entry in found:
             name = entry.name
             if (name in by_name or (may_end and may_end(name))) and (rule := rule_of(path, name)):
                 folder.hits.append((prefix + name, rule))
             elif entry.is_dir(follow_symlinks=False):
-                folder.below.append(prefix + name)
+                if leads_on:
+                    folder.below.append(prefix + name)
             elif wanted and (folder.device, entry.inode()) in wanted:
                 folder.twins.append(prefix + name)
 
