@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+import stat
 import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
@@ -81,6 +82,8 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
             box_ids.BLOCKS_OF_THIS_HOST.give_back(block)
 
     try:
+        if root_caller:
+            _refuse_closed_devices(policy)
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         tools = _tools(policy)
@@ -112,6 +115,18 @@ def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tupl
     held.append(made)
     made.take(found.wanted)
     return found, with_made(found.protected, made.made)
+
+
+def _refuse_closed_devices(policy: ResolvedPolicy) -> None:
+    """A root caller's box is nobody on the host, and a device's mode is judged by that: raise where it would never open."""
+    for device in policy.devices:
+        mode = os.stat(device.path).st_mode
+        if not mode & (stat.S_IROTH | stat.S_IWOTH):
+            raise UnenforceableError(
+                f"devices names {device.path}, which a box of a root caller cannot open: its mode {stat.S_IMODE(mode):04o} is for "
+                "its owner and group.",
+                hint="Run ringfence as a user who may open it, or open its mode to others.",
+            )
 
 
 def _plan(
@@ -149,16 +164,16 @@ def _plan(
         preload=policy.preload,
         limits=rlimits(policy),
         exact=asked_for(policy),
-        filter=seccomp.build_filter(),
+        filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
         scratch_bytes=SCRATCH_BYTES,
         protected=protected,
-        rules=_filter_rules(),
+        rules=_filter_rules(policy.syscalls),
     )
 
 
 @cache
-def _filter_rules() -> tuple[str, ...]:
-    return tuple(seccomp.describe())
+def _filter_rules(opened: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(seccomp.describe(debug="debug" in opened, nested="nested" in opened))
 
 
 @cache
@@ -262,7 +277,7 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
         protected=_enforced(protected),
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
-        syscalls=Enforced(Level.FULL, "seccomp"),
+        syscalls=Enforced(Level.FULL, "seccomp", f"opened by name: {', '.join(policy.syscalls)}" if policy.syscalls else ""),
         ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
         environment=Enforced(Level.FULL, "made from nothing"),
         descriptors=Enforced(Level.FULL, "closed before the box is made"),

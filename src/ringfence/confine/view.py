@@ -71,12 +71,13 @@ def view_for(
         Step("private", PRIVATE, 0o700),
         Step("folder", os.path.dirname(RUNNER)),
         *extra,
+        *(Tree(device.path, device.path, NOEXEC, identity=(device.device, device.inode)) for device in policy.devices),
     )
     covering = (
         *(Step("link", path, content=os.fsencode(target)) for path, target in links),
         *(Step("cover", path) for path in covered),
         *secrets,
-        *_kernel_files(),
+        *_kernel_files(nested="nested" in policy.syscalls),
     )
     return View.of(mounted), View.of(covering)
 
@@ -145,8 +146,8 @@ def _made_files(ids: Ids) -> Iterator[Step]:
         yield Step("file", f"/etc/{name}", 0o444, content.encode())
 
 
-def _kernel_files() -> Iterator[Step]:
-    yield Step("proc", "/proc")
+def _kernel_files(*, nested: bool) -> Iterator[Step]:
+    yield Step("proc", "/proc", content=b"nested" if nested else b"")
     for name in COVERED:
         yield Step("cover", f"/proc/{name}")
     yield Step("readonly", "/proc/sys")

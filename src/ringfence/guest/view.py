@@ -174,6 +174,8 @@ def _proc(step: list[bytes], tree: int) -> None:
     target = step[1]
     os.makedirs(target, exist_ok=True)
     kernel.mount(b"proc", target, b"proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    if step[2] == b"nested":  # the policy opens namespaces by name, in the filter too
+        return
     with open(target + b"/sys/user/max_user_namespaces", "wb", 0) as limit:
         limit.write(b"0")  # the second layer under the filter: unshare answers ENOSPC and nothing raises it again
 

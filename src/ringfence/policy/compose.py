@@ -201,6 +201,7 @@ def anchored(config: SandboxConfig) -> SandboxConfig:
         workspace=workspace,
         read_only=read_only,
         writable=writable,
+        devices=tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.devices)),
         python=os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None,
         deny=_anchored_patterns(config.deny, workspace or EPHEMERAL),
         protect=_anchored_patterns(config.protect, workspace or EPHEMERAL),

@@ -65,8 +65,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "on_unknown_domain": (("deny",), "egress by name and approvals"),
     "credentials_git": (("none",), "credentials that are attached outside"),
     "credentials_tools": (("none",), "credentials that are attached outside"),
-    "syscalls": ((), "switches of the system call filter"),
-    "devices": ((), "device files in the view"),
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
     "limits.cpu_guaranteed": ((None,), "control groups"),

@@ -210,7 +210,7 @@ def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str
     whole["allow_network"] = said.network.default == "allow"
     whole["python"] = None if said.python.interpreter == "auto" else located(said.python.interpreter, folder)
     whole["syscalls"] = tuple(name for name in ("debug", "nested") if getattr(said.syscalls, name))
-    for name in ("read_only", "writable"):
+    for name in ("read_only", "writable", "devices"):
         whole[name] = tuple(located(path, folder) for path in whole[name])
     for name in ("deny", "protect"):
         whole[name] = tuple(_patterns(document, whole[name], name, folder))

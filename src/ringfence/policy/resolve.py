@@ -49,7 +49,7 @@ class ResolvedPolicy:
     protect: tuple[str, ...] = ()
     on_planted: str = "report"
     syscalls: tuple[str, ...] = ()
-    devices: tuple[str, ...] = ()
+    devices: tuple[Folder, ...] = ()
     network_allow: tuple[str, ...] = ()
     best_effort: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -76,6 +76,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         if any(folder.path == other.path for other in read_only):
             named = "workspace" if folder is workspace else "writable"
             raise ConfigError(f"{named} names {folder.path}, which read_only names too: one of them must go.")
+    devices = tuple({folder.path: folder for folder in (_device(os.path.join(base, path)) for path in config.devices)}.values())
     passed = {name: os.environ[name] for name in config.pass_environment if name in os.environ}
     root = workspace.path if workspace else EPHEMERAL
     deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)
@@ -96,6 +97,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         "python": python,
         "deny": sorted(set(deny)),
         "protect": sorted(set(protect)),
+        "devices": sorted({device.path for device in devices}),
         **{name: _plain(getattr(config, name)) for name in AS_SAID},
         **{name: sorted(set(getattr(config, name))) for name in AS_A_SET},
     }
@@ -107,7 +109,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     return ResolvedPolicy(
         config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
         config.allow_network, python, tuple(config.preload), digest, deny, (*protect, *own), config.on_planted,
-        tuple(config.syscalls), tuple(config.devices), tuple(config.network_allow), tuple(config.best_effort), notes,
+        tuple(sorted(config.syscalls)), devices, tuple(config.network_allow), tuple(config.best_effort), notes,
         config.walk_entries,
     )  # fmt: skip
 
@@ -118,7 +120,7 @@ AS_SAID = (
     "walk_entries",
 )  # fmt: skip
 """Fields of a config that the hash is made of as they are."""
-AS_A_SET = ("pass_environment", "network_allow", "network_publish", "syscalls", "devices", "permissions", "best_effort")
+AS_A_SET = ("pass_environment", "network_allow", "network_publish", "syscalls", "permissions", "best_effort")
 """Fields whose order means nothing. policy_files are not in the hash: where a policy was written is no part of it."""
 
 
@@ -183,6 +185,22 @@ def _extra(given: str, where: str) -> Folder:
     if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
         raise ConfigError(f"{where} names {given!r}, which is neither a folder nor a regular file.")
     return Folder(path, found.st_dev, found.st_ino, stat.S_ISDIR(found.st_mode), (found.st_uid, found.st_gid))
+
+
+OWN_DEVICES = ("/dev/ptmx", "/dev/console", "/dev/shm", "/dev/pts")
+
+
+def _device(given: str) -> Folder:
+    try:
+        path = os.path.realpath(given)
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"devices names {given!r}, which cannot be used: {getattr(error, 'strerror', error)}.") from None
+    if not (stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)):
+        raise ConfigError(f"devices names {given!r}, which is no device file.")
+    if any(_contains(own, path) for own in OWN_DEVICES):
+        raise ConfigError(f"devices names {given!r}, of which each box has its own.")
+    return Folder(path, found.st_dev, found.st_ino, False, (found.st_uid, found.st_gid))
 
 
 def _contains(outer: str, inner: str) -> bool:
