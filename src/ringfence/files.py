@@ -82,9 +82,10 @@ class Files:
         await awaiting(self._work().remove(path, recursive))
 
     async def glob(self, pattern: str) -> Names:
-        """The paths that match, sorted, relative where the pattern is.
+        """The paths that match, sorted, relative where the pattern is. A pattern means what it means in a policy:
 
-        `*` and `?` stay within a name, `**` crosses folders; `[...]` and `{a,b}` as in a shell; a dot at the start of a name is
-        nothing special. No link is followed; at most 200,000 entries are looked at. Raises FileTooLargeError past that.
+        `*` and `?` stay within a name, `**` crosses folders, `[a-z]` is one character, a dot at the start of a name is nothing
+        special, `{a,b}` is refused. No link is followed; at most 200,000 entries are looked at. Raises FileTooLargeError past
+        that, ArgumentError for what is no pattern.
         """
         return await awaiting(self._work().glob(pattern))

@@ -6,7 +6,19 @@ from typing import assert_type
 
 import ringfence
 import ringfence.sync
-from ringfence import Enforcement, Outcome, Process, Result, Sandbox, SandboxConfig, SandboxLimits
+from ringfence import (
+    Connection,
+    Enforcement,
+    FileInfo,
+    Outcome,
+    Process,
+    ProcessInfo,
+    Result,
+    Sandbox,
+    SandboxConfig,
+    SandboxLimits,
+    Transfer,
+)
 from ringfence.outcome import Reason, Usage
 
 
@@ -21,6 +33,14 @@ async def running() -> None:
         assert_type(await box.read_file("file"), str)
         assert_type(await box.write_file("file", "content"), str)
         assert_type(await box.list_files(), list[str])
+        assert_type(await box.files.read_bytes("file"), bytes)
+        assert_type(await box.files.list(), list[FileInfo])
+        assert_type(await box.files.glob("*"), list[str])
+        assert_type(await box.ps(), list[ProcessInfo])
+        assert_type(await box.connect(80), Connection)
+        assert_type(await box.download("file", "there", overwrite=True), Transfer)
+        assert_type(await Sandbox.create("name"), Sandbox)
+        assert_type(Sandbox.get("name"), Sandbox)
         process = await box.spawn(["cat"])
         assert_type(process, Process)
         assert_type(process.pid, int)
@@ -55,6 +75,9 @@ def without_await() -> None:
         assert_type(box.run(["ls"]), Result)
         assert_type(box.read_file("file"), str)
         assert_type(box.list_files(), list[str])
+        assert_type(box.files.stat("file"), FileInfo)
+        assert_type(box.connect(80).read(), bytes)
+        assert_type(box.upload("file", "there"), Transfer)
 
 
 def policies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import signal
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import anyio
 import pytest
 
 import ringfence
+import ringfence.sync
 from ringfence import Sandbox, SandboxConfig
+from ringfence.process import asking
+from ringfence.process.wait import blocking
 from survivors import fresh_marker, gone, running, wait_for
 
 Call = Callable[[Sandbox, str], Awaitable[object]]
@@ -140,6 +144,8 @@ def test_a_loop_can_be_run_again_after_a_cancelled_one(tier: str) -> None:
 QUIET = """
 import asyncio, sys
 from ringfence import Sandbox, SandboxConfig
+from ringfence.process import asking
+from ringfence.process.wait import blocking
 
 async def main():
     async with Sandbox(SandboxConfig(tier=sys.argv[1])) as box:
@@ -205,3 +211,18 @@ def test_an_interrupt_of_the_blocking_caller_ends_the_tree_and_is_raised(tier: s
     finally:
         caller.kill()
         caller.communicate()
+
+
+def test_a_call_that_is_given_up_as_it_ends_takes_no_later_one_with_it(tier: str) -> None:
+    with ringfence.sync.Sandbox(SandboxConfig(tier=tier)) as box:
+        assert box.run(["true"]).ok and box._world is not None
+        for _ in range(5):
+            run = box._world.begin(asking.argv(["true"], None, None, None, None))
+            assert run._lane is not None
+            ended = select.poll()
+            ended.register(run._lane.channel, select.POLLIN)
+            assert ended.poll(20_000)  # its end is told, and nobody has read that yet
+            run.signal(signal.SIGTERM)
+            blocking(run.abort())
+            run.release()
+            assert box.run(["echo", "next"]).stdout == "next\n"

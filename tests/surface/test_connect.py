@@ -198,6 +198,24 @@ def test_waiting_for_a_server_ends_when_it_listens_or_when_the_time_is_over(box:
     assert 0.3 <= time.monotonic() - began < 20
 
 
+def test_the_relay_of_a_connection_cannot_be_looked_into_from_inside(box: Sandbox) -> None:
+    port = start(box, ECHO)
+    look = (
+        "import os\nfor pid in filter(str.isdigit, os.listdir('/proc')):\n"
+        "    if int(pid) in (os.getpid(), os.getppid()): continue\n"
+        "    for name in ('fd', 'mem', 'maps'):\n        try:\n"
+        "            os.listdir(f'/proc/{pid}/fd') if name == 'fd' else open(f'/proc/{pid}/{name}', 'rb').close()\n"
+        "            print(open(f'/proc/{pid}/cmdline').read().split('\\0')[:2], name)\n"
+        "        except PermissionError: pass"
+    )
+    with box.connect(port) as stream:
+        seen = box.run(["python3", "-c", look]).raise_for_status().stdout
+        stream.write(b"x")
+        assert stream.read() == b"x"
+    lines = [line for line in seen.splitlines() if "server.py" not in line]
+    assert "server.py" in seen and lines == []  # the server, the control, is a program like the one that looks
+
+
 def test_closing_a_connection_ends_nothing_but_itself(box: Sandbox) -> None:
     port = start(box, ECHO)
     stream = box.connect(port)

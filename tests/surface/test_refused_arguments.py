@@ -326,6 +326,12 @@ def test_a_box_that_is_closed_or_was_never_opened_refuses_every_call(workspace: 
             lambda box=box: box.write_file("made", ""),  # type: ignore[misc]
             lambda box=box: box.list_files(),  # type: ignore[misc]
             lambda box=box: box.resolve_path("made"),  # type: ignore[misc]
+            lambda box=box: box.files.write("made", ""),  # type: ignore[misc]
+            lambda box=box: box.files.glob("*"),  # type: ignore[misc]
+            lambda box=box: box.upload(__file__, "made"),  # type: ignore[misc]
+            lambda box=box: box.download("made", workspace / "made"),  # type: ignore[misc]
+            lambda box=box: box.connect(80),  # type: ignore[misc]
+            lambda box=box: box.ps(),  # type: ignore[misc]
             lambda box=box: box.workdir,  # type: ignore[misc]
         ]
         for call in calls:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -15,6 +16,7 @@ from hypothesis import strategies as some
 import ringfence
 from ringfence import errors
 from ringfence.sync import Sandbox, SandboxConfig
+from ringfence.world import files
 from ringfence.world.trees import places, receive, send
 from ringfence.world.trees.write import Writer, leads_inside
 
@@ -44,8 +46,8 @@ def make_tree(root: Path) -> None:
 def told(root: Path) -> dict[bytes, tuple[str, int, bytes]]:
     """Every entry below root: its kind, its permission bits, its content or target."""
     found: dict[bytes, tuple[str, int, bytes]] = {}
-    for folder, folders, files in os.walk(os.fsencode(root)):
-        for name in folders + files:
+    for folder, folders, names in os.walk(os.fsencode(root)):
+        for name in folders + names:
             path = os.path.join(folder, name)
             info = os.lstat(path)
             key = os.path.relpath(path, os.fsencode(root))
@@ -167,8 +169,8 @@ def test_links_that_lead_out_are_left_out_by_name_and_those_that_stay_are_kept(
     assert {name: why for name, why in got.refused if "link" not in why} == {"fifo": "it is a FIFO", "sock": "it is a socket"}
     assert sorted(name for name, why in got.refused if "link" in why) == ["abs", "dots", "root", "trick", "up"]
     assert (got.links, got.files, got.folders) == (6, 1, 3) and unharmed(victim)
-    for folder, folders, files in os.walk(caller / "t"):
-        for name in folders + files:
+    for folder, folders, names in os.walk(caller / "t"):
+        for name in folders + names:
             real = os.path.realpath(os.path.join(folder, name))
             assert real == str(caller / "t") or real.startswith(f"{caller}/t/"), name
     assert (caller / "t/in/er/ok").read_text() == "x"
@@ -340,6 +342,45 @@ def test_a_local_side_that_refuses_is_an_error_of_the_host(box: Sandbox, workspa
     with pytest.raises(errors.PathNotFoundError):
         box.download("none", caller / "x")
     assert box.download("f", caller / "g").files == 1 and not (caller / "x").exists()
+
+
+def test_a_transfer_that_takes_too_long_is_ended_and_says_so(box: Sandbox, caller: Path) -> None:
+    box.execute("import os\nos.mkdir('t')\nfor n in range(3000): os.close(os.open(f't/{n}', os.O_CREAT))").raise_for_status()
+    with pytest.raises(errors.FileTimeError) as caught:
+        box.download("t", caller / "late", timeout=0.001)
+    assert isinstance(caught.value, TimeoutError)
+    assert box.download("t", caller / "t").files == 3000  # the control
+    with pytest.raises(errors.FileTimeError):
+        box.upload(caller / "t", "back", timeout=0.001)
+    assert box.upload(caller / "t", "back", overwrite=True).files == 3000
+
+
+async def test_a_transfer_that_is_cancelled_ends_and_the_box_works(workspace: Path, caller: Path) -> None:
+    (workspace / "big").write_bytes(b"x" * (64 << 20))
+    async with ringfence.Sandbox(SandboxConfig(workspace=workspace)) as box:
+        with anyio.move_on_after(0.01) as scope:
+            await box.download("big", caller / "cut")
+        assert scope.cancelled_caught and (caller / "cut").stat().st_size < 64 << 20
+        with anyio.move_on_after(0.01) as scope:
+            await box.upload(workspace / "big", "again")
+        assert scope.cancelled_caught
+        assert (await box.download("big", caller / "whole")).bytes == 64 << 20 == (caller / "whole").stat().st_size
+
+
+def test_a_guest_that_sends_no_tree_loses_its_box(caller: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox(SandboxConfig(tier="process")) as box:
+        box.files.write("evil", HOSTILE["a name that goes up"])
+        asked = files.FileWork.request
+
+        def lying(self: files.FileWork, do: str, path: str, more: dict[str, object], *, write: bool = False) -> dict[str, object]:
+            return asked(self, "read", path, {"most": 1 << 20}) if do == "pack" else asked(self, do, path, more, write=write)
+
+        monkeypatch.setattr(files.FileWork, "request", lying)  # the box answers with the bytes of a file instead
+        with pytest.raises(errors.ProtocolError):
+            box.download("evil", caller / "x")
+        assert not (caller.parent / "x").exists() and os.listdir(caller / "x") == []
+        with pytest.raises(errors.SandboxLostError):
+            box.run(["true"])
 
 
 # A hostile stream

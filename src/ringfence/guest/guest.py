@@ -161,7 +161,10 @@ class Guest:
         if packet:
             request = wire.decode(wire.carried(packet, descriptors))
             assert isinstance(request, dict)
-            self._begin(request, lane, descriptors)
+            if request["op"] in (b"kill", b"signal"):
+                self.idle[descriptor] = lane  # for the run before this one, which had ended when it was sent
+            else:
+                self._begin(request, lane, descriptors)
         else:
             self.poll.unregister(descriptor)
             lane.close()

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from ringfence import errors
 from ringfence.guest import wire
 from ringfence.outcome import CapHit, Exited, Outcome
+from ringfence.policy import patterns
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.process import box as boxes
 from ringfence.process.command import checked_text
@@ -26,7 +27,6 @@ FILE_SECONDS = 30.0
 """How long one file operation may take: a network file system can hang."""
 REFUSED = 3  # guest/files.py: the exit status of an operation that was refused
 MAX_NUMBER = 1 << 63  # no size and no time of a file is larger (off_t, time64_t in nanoseconds)
-MAGIC = frozenset("*?[{!|@+")
 
 Kind = Literal["file", "dir", "link", "other"]
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
@@ -109,21 +109,36 @@ class FileWork:
         return sorted(os.fsdecode(name) for name in _records(listing))
 
     def glob(self, pattern: str) -> Waits[list[str]]:
-        from wcmatch import glob as matching  # only where there are patterns: it compiles a dozen expressions when imported
-
-        checked = checked_text(pattern, "the pattern")
-        fixed, rest = _fixed_part(checked)
-        target = self.world.resolve_path(fixed or ".")
-        deep = any("**" in part for part in rest)
-        more: dict[str, object] = {"folders": 1} if deep else {"folders": 1, "depth": len(rest)}
+        whole = self._whole(pattern)
+        base = "/" if pattern.startswith("/") else self.world.workdir
+        if not patterns.is_glob(whole):
+            path = patterns.literal(whole)
+            try:
+                yield from self.stat(path)
+            except errors.PathNotFoundError:
+                return []
+            return [path if base == "/" else os.path.relpath(path, base)]
+        glob = patterns.compiled(whole)
+        names = whole.strip("/").split("/")[glob.depth :]
+        more: dict[str, object] = {"folders": 1} if patterns.ANY_FOLDERS in names else {"folders": 1, "depth": len(names)}
         try:
-            listing = yield from self.ask("walk", target, more, keep=MAX_LISTING)
-        except (errors.PathNotFoundError, errors.NotAFolderError):
+            listing = yield from self.ask("walk", self.world.resolve_path(glob.prefix), more, keep=MAX_LISTING)
+        except errors.PathNotFoundError:
             return []
-        names = [os.fsdecode(name) for name in _records(listing)]
-        flags = matching.GLOBSTAR | matching.DOTGLOB | matching.BRACE
-        wanted = matching.globfilter(names, "/".join(rest), flags=flags)
-        return sorted(os.path.join(fixed, os.fspath(name).rstrip("/")) for name in wanted)
+        found = (os.path.join(glob.prefix, os.fsdecode(name.rstrip(b"/"))) for name in _records(listing))
+        start = 0 if base == "/" else len(base.rstrip("/")) + 1
+        return sorted(path[start:] for path in found if glob.matches(path))
+
+    def _whole(self, pattern: str) -> str:
+        """The pattern as policies have it, absolute. Raises ArgumentError for what is none."""
+        names = [name for name in checked_text(pattern, "the pattern").split("/") if name not in ("", ".")]
+        try:
+            patterns.check("/".join(names))
+        except errors.ConfigError as error:
+            raise errors.ArgumentError(error.message) from None
+        if not names or ".." in names:
+            raise errors.ArgumentError(f"{pattern!r} is no pattern of names below a folder.", hint="Give one such as '**/*.py'.")
+        return "/".join(("" if pattern.startswith("/") else patterns.escaped(self.world.workdir), *names))
 
     def mkdir(self, path: str | os.PathLike[str], parents: bool) -> Waits[str]:
         target = self.world.resolve_path(path, write=True)
@@ -195,15 +210,6 @@ class FileWork:
 
 def _records(listing: bytes) -> list[bytes]:
     return [record for record in listing.split(b"\0") if record]
-
-
-def _fixed_part(pattern: str) -> tuple[str, list[str]]:
-    """The folders in front of a pattern's first special character, and the parts from there on."""
-    parts = [part for part in pattern.split("/") if part not in ("", ".")]
-    if not parts or ".." in parts:
-        raise errors.ArgumentError(f"{pattern!r} is no pattern of names below the workspace.", hint="Give one such as '**/*.py'.")
-    at = next((at for at, part in enumerate(parts) if MAGIC & set(part)), len(parts) - 1)
-    return ("/" if pattern.startswith("/") else "") + "/".join(parts[:at]), parts[at:]
 
 
 def _info(record: bytes, path: str) -> FileInfo:
