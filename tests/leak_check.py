@@ -6,8 +6,8 @@ since ends are asynchronous in the kernel. What fixtures of a wider scope hold w
 
 Pipes that are made ahead for the next run are closed before each look. Five things may come and stay: the one zygote of
 this process with the few descriptors that lead to it, root's open register of box ids, root's id maps (a user namespace
-for each block of ids that was in use at once), the one queue on which the kernel tells of changes in workspaces, and the
-worker threads that trio keeps for ten seconds.
+for each block of ids that was in use at once), the two queues on which the kernel tells of changes in workspaces, with the
+thread that serves one of them, and the worker threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ZYGOTE_NAME = "ringfence"
 ZYGOTE_DESCRIPTORS = 4
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
-QUEUE = "anon_inode:inotify"
+QUEUE, QUEUES = "anon_inode:inotify", 2
+KEPT_THREADS = ("Trio thread", "ringfence-watchman")
 
 _scratch = pytest.StashKey[str]()
 
@@ -81,11 +82,11 @@ class Seen:
         new = self.descriptors - before.descriptors
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         queues = [each for each in descriptors if each.endswith(QUEUE)]
-        if queues and not any(each.endswith(QUEUE) for each in before.descriptors):
-            descriptors.remove(queues[0])
+        for each in queues[: QUEUES - sum(each.endswith(QUEUE) for each in before.descriptors)]:
+            descriptors.remove(each)
         if zygotes:
             descriptors = _without_zygote_ends(descriptors)
-        threads = {thread for thread in self.threads - before.threads if not thread.name.startswith("Trio thread")}
+        threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(KEPT_THREADS)}
         return [
             *(str(task) for task in below if task not in zygotes),
             *(f"orphaned {task}" for task in _new_tasks(self.strays, before.strays)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.plan import Prepared
-from ringfence.outcome import Denial, Enforcement, Result
+from ringfence.outcome import REFUSED, Denial, Enforcement, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -184,6 +184,8 @@ class LocalWorld:
         if self.closed:
             return
         self.closed = True
+        if self.watch:
+            self.watch.ending()
         try:
             yield from self.box.close()
         finally:
@@ -317,9 +319,10 @@ class Opened:
     def _refuse(self) -> None:
         """Raise PlantedError, once, for what the last look found and the policy refuses."""
         world = self._world
-        if world is not None and world.untold and world.policy.on_planted == "refuse":
-            denials, world.untold = world.untold, ()
-            raise errors.PlantedError(denials)
+        refused = tuple(denial for denial in world.untold if denial.rule == REFUSED) if world is not None else ()
+        if world is not None and refused:
+            world.untold = ()
+            raise errors.PlantedError(refused)
 
     def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
         """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""

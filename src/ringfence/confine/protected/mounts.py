@@ -18,6 +18,7 @@ from ringfence.guest import kernel
 
 READ_ONLY_INSTEAD = -1  # guest/remount.py
 
+MAX_REMEMBERED = 1000
 MAX_CONTENT = 64 * 1024
 """Bytes of a protected file that are compared; of a larger one its size and its times are."""
 
@@ -36,6 +37,7 @@ class Loss:
     step: Step
     held: bool
     said: str
+    gone: bool = False
 
 
 class Mounts:
@@ -46,7 +48,7 @@ class Mounts:
         self._held = {step.target: step for step in steps}
         self._put_back = put_back
         self._table = -1
-        self._content = {step.target: _content(step.target) for step in steps if step.kind in COMPARED}
+        self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
 
     def open(self, pid: int) -> int:
         """Begin to watch the box with this first process; returns what to poll for POLLPRI, -1 where nothing is mounted.
@@ -84,7 +86,7 @@ class Mounts:
         current = _as_it_is(step)
         if current is None:
             del self._held[path]  # nothing is there to be held; who makes it again is another's matter
-            return Loss(step, True, "it is gone from the host")
+            return Loss(step, True, "it is gone from the host", gone=True)
         self._held[path] = current
         if not back:
             why = os.strerror(answer) if answer and answer > 0 else "the box does not answer"
@@ -125,6 +127,26 @@ def _as_it_is(step: Step) -> Step | None:
     """The same with the file that has the name now; None where there is none."""
     identity = _identity(step.target)
     return replace(step, identity=identity) if identity != (0, 0) else None
+
+
+_contents: dict[str, tuple[object, object]] = {}
+
+
+def _remembered(path: str) -> object:
+    """_content(), not read again where the file is as it was when another box was made over it."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    signature = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    known = _contents.get(path)
+    if known is not None and known[0] == signature:
+        return known[1]
+    content = _content(path)
+    if len(_contents) >= MAX_REMEMBERED:
+        _contents.clear()
+    _contents[path] = (signature, content)
+    return content
 
 
 def _content(path: str) -> object:

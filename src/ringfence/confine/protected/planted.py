@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from ringfence.confine.protected import gitindex, removal
@@ -17,6 +18,8 @@ from ringfence.outcome import Denial
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 KIND = "planted"
+TICK_NS = 10_000_000
+"""The slowest kernel clock by which changes are stamped (CONFIG_HZ=100)."""
 KEPT = 4
 """Trees without a box that are kept: most programs make one box after another over the same folder."""
 
@@ -97,6 +100,7 @@ class Planted:
         self._known: list[tuple[dict[str, Repository], dict[str, frozenset[str]]]] = []
         self._seen: list[int] = []
         self._to_remove: list[tuple[int, str, Repository]] = []
+        self._began = time.time_ns() - TICK_NS
         self._guard = threading.Lock()  # runs of one box may end in several threads
         try:
             TREES.dispatch()
@@ -149,9 +153,9 @@ class Planted:
         return self._look(lambda tree: tree.look(everything=True), idle=idle)
 
     def last(self) -> tuple[Denial, ...]:
-        """What is new since the last call, when nothing runs any more: every index is read, whatever the kernel told of it."""
+        """What is new since the last call, when nothing runs any more: every index that changed is read, told of or not."""
         TREES.dispatch()
-        return self._look(lambda tree: tree.look(everything=not tree.watched, indexes=True), idle=True)
+        return self._look(lambda tree: tree.look(everything=not tree.watched, indexes_since=self._began), idle=True)
 
     def close(self) -> None:
         for folder in self._folders:

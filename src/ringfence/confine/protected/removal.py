@@ -41,14 +41,14 @@ def remove(root: str, path: str, identity: tuple[int, int], *, layout_only: bool
         if (found.st_dev, found.st_ino) != identity:
             raise FileNotFoundError(2, "it was exchanged")
         if stat.S_ISDIR(found.st_mode):
-            _Removal(owner).folder(parent, name, identity, layout_only)
+            Removal(owner).folder(parent, name, identity, layout_only)
         else:
             os.unlink(name, dir_fd=parent)
     finally:
         os.close(parent)
 
 
-class _Removal:
+class Removal:
     """One removal: its bounds."""
 
     def __init__(self, owner: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 import time
 from dataclasses import dataclass
@@ -123,13 +124,16 @@ class Tree:
 
     # Looking
 
-    def look(self, *, everything: bool = False, indexes: bool = False) -> None:
-        """Bring what is known up to date with what the queue told, with every index, or with everything that is there."""
+    def look(self, *, everything: bool = False, indexes_since: int | None = None) -> None:
+        """Bring what is known up to date with what the queue told, or with everything that is there.
+
+        indexes_since: read every index that changed since, by the clock of files; a write through a memory map is told there alone.
+        """
         if everything:
             self.whole = True
             self.forget_all()
-        if indexes:
-            self._to_read.update(self.gitlinks)
+        if indexes_since is not None:
+            self._to_read.update(path for path in self.gitlinks if self._changed(f"{self.root}/{path}/index") >= indexes_since)
         if not self.stale:
             return
         with self.guard:
@@ -144,6 +148,15 @@ class Tree:
             self.version += 1
             if self.queue is not None:
                 self.queue.stamp += 1
+
+    def _changed(self, path: str) -> int:
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return 0
+        except OSError:
+            return time.time_ns()
+        return time.time_ns() if stat.S_ISLNK(found.st_mode) else found.st_ctime_ns
 
     def has(self, path: str, repository: Repository) -> bool:
         """Whether it is there at this moment: what is known of a folder that was moved away stays known."""

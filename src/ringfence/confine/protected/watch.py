@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from ringfence.confine.plan import Prepared
-from ringfence.confine.protected.mounts import Loss, Mounts
-from ringfence.confine.protected.planted import TREES, Planted
+from ringfence.confine.protected.mounts import COMPARED, Loss, Mounts
+from ringfence.confine.protected.planted import TREES, Planted, writable_folders
+from ringfence.confine.protected.watchman import WATCHMAN, Names
 from ringfence.errors import ProtectionLostError
 from ringfence.outcome import Denial
 from ringfence.policy.resolve import ResolvedPolicy
@@ -37,8 +38,11 @@ class Watch:
     def __init__(self, policy: ResolvedPolicy, prepared: Prepared, put_back: PutBack) -> None:
         plan = prepared.plan
         root_caller = plan.ids is not None and not plan.ids.deny_setgroups
+        writable = [folder.path for folder in writable_folders(policy)]
         self.planted = Planted(policy, owners_only=root_caller)
         self._mounts = Mounts(plan.view, put_back)
+        self._names = Names((each.path for each in plan.protected if each.how == "watch"), writable)
+        self._named = False
         self._table = -1
         self._notes: tuple[str, ...] = ()
         self._rules = {each.path: f"protected: {each.how}" for each in plan.protected} | dict(prepared.covered)
@@ -49,6 +53,8 @@ class Watch:
         if TREES.descriptor >= 0:
             self._poll.register(TREES.descriptor, select.POLLIN)
         # The stamp of no tree, where the host does not tell of changes: then there is something to look at around every run.
+        if self._names.paths:
+            self._watch_names()
         self._stamp, self._waiting = (TREES.stamp, self.planted.stale) if TREES.descriptor >= 0 else (-1, True)
 
     def begin(self, pid: int) -> None:
@@ -59,8 +65,30 @@ class Watch:
             self._notes += (f"whether protected paths stay protected cannot be watched on this host: {error.strerror}.",)
         if self._table >= 0:
             self._poll.register(self._table, select.POLLPRI)
-            if self._mounts.replaced():
+            # Since the files were looked at: before the table was open, only the queue tells.
+            if (self._poll.poll(0) or self._stamp != TREES.stamp) and self._mounts.replaced():
                 self._put_back()
+
+    def ending(self) -> None:
+        """The box is about to be ended: let go of its table of mounts, or taking the mounts down is this process's work."""
+        if self._table >= 0:
+            self._poll.unregister(self._table)
+            self._table = -1
+        self._mounts.close()
+
+    def _watch_names(self) -> None:
+        if not self._named:
+            self._named = True
+            WATCHMAN.add(self._names)
+            if WATCHMAN.descriptor >= 0:
+                self._poll.register(WATCHMAN.descriptor, select.POLLIN)
+
+    def _watch_gone(self, losses: list[Loss]) -> None:
+        """What is gone from the host can be held by no mount: its name is watched for instead."""
+        for loss in losses:
+            if loss.gone and loss.step.kind in COMPARED:
+                self._watch_names()
+                WATCHMAN.also(self._names, loss.step.target)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,6 +112,7 @@ class Watch:
 
     def _put_back(self) -> None:
         losses = self._mounts.check()
+        self._watch_gone(losses)
         self._between += [self._denial(loss, "between two runs") for loss in losses]
         self._lost = [loss.step.target for loss in losses if not loss.held]
         if self._lost:
@@ -99,19 +128,31 @@ class Watch:
 
     def _after_run(self, idle: bool) -> Findings:
         ready = self._poll.poll(0)
-        if not ready and self._stamp == TREES.stamp and not self._waiting and not self._between:
+        if not ready and self._stamp == TREES.stamp and not (self._waiting or self._between or self._was_taken()):
             return Findings((), self.notes) if self._notes or self.planted.notes else NOTHING
         denials, self._between = self._between, []
         unprotected = ""
         if self._came_off(ready):
             losses = self._mounts.check()
+            self._watch_gone(losses)
             denials += [self._denial(loss, "while it ran") for loss in losses]
             self._lost = [loss.step.target for loss in losses if not loss.held]
             unprotected = ", ".join(loss.step.target for loss in losses)
+        if self._named:
+            WATCHMAN.settle(self._names)
+            taken, self._names.found = self._names.found, []
+            denials += taken
         self._stamp = TREES.stamp if TREES.descriptor >= 0 else -1
         denials += self.planted.after_run(idle=idle)
         self._waiting = self.planted.stale
         return Findings(tuple(denials), self.notes, unprotected)
+
+    def _was_taken(self) -> bool:
+        """Whether something was taken away under a name that is watched for."""
+        if not self._named:
+            return False
+        with WATCHMAN.guard:  # what the thread is just taking away belongs to the run that has ended
+            return bool(self._names.found) or WATCHMAN.descriptor < 0
 
     def _denial(self, loss: Loss, when: str) -> Denial:
         path = loss.step.target
@@ -125,11 +166,16 @@ class Watch:
     def end(self) -> tuple[Denial, ...]:
         """The last look, when nothing of the box runs any more; returns what no result has told."""
         try:
-            return self.planted.last()
+            if self._named:
+                WATCHMAN.settle(self._names)
+            return (*self._names.found, *self.planted.last())
         finally:
             self.close()
 
     def close(self) -> None:
         """Let go of everything without another look."""
+        if self._named:
+            self._named = False
+            WATCHMAN.remove(self._names)
         self._mounts.close()
         self.planted.close()

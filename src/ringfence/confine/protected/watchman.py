@@ -1,0 +1,227 @@
+"""The names that are watched for: one queue and one thread for all boxes of this process.
+
+The thread lives as long as a box has such names, and some seconds more. What it has not come to when a run ends, the end of
+the run does itself, under the same lock: so a result tells of everything that appeared before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from collections.abc import Iterable
+
+from ringfence.confine.protected.inotify import IN_IGNORED, IN_Q_OVERFLOW, NAMES, Inotify
+from ringfence.confine.protected.quarantine import take_away
+from ringfence.guest import kernel
+from ringfence.outcome import Denial
+
+LINGER_SECONDS = 5.0
+"""How long the thread stays after the last box: most programs make one box after another."""
+KEPT_GROUPS = 8
+KIND = "write"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class Group:
+    """The names that boxes alike watch for. Kept for a while without a box, since most programs make one after another."""
+
+    def __init__(self, paths: Iterable[str], roots: Iterable[str]) -> None:
+        self.roots = tuple(roots)
+        self.paths = set(paths)
+        self.boxes: list[Names] = []
+
+    def steps(self, path: str) -> Iterable[tuple[str, str]]:
+        """(folder, name) of every step from the root that holds path down to it: any of them may be made, or exchanged."""
+        root = max((root for root in self.roots if path.startswith(root.rstrip("/") + "/")), key=len, default=os.path.dirname(path))
+        while len(path) > len(root):
+            path, name = os.path.split(path)
+            yield path, name
+
+
+class Names:
+    """What one box watches for, and what was found there and not told yet."""
+
+    def __init__(self, paths: Iterable[str], roots: Iterable[str]) -> None:
+        self.paths, self.roots = tuple(paths), tuple(roots)
+        self.found: list[Denial] = []
+        self.groups: list[Group] = []
+
+
+class Watchman:
+    """Every box's names. guard is held while something is taken away."""
+
+    def __init__(self) -> None:
+        self.guard = threading.RLock()
+        self.descriptor = -1
+        self._inotify: Inotify | None = None
+        self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
+        self._live = 0
+        self._thread: threading.Thread | None = None
+        self._idle_since = 0.0
+        self._numbers: dict[str, int] = {}  # of the watch, by folder
+        self._folders: dict[int, str] = {}
+        self._meant: dict[str, set[str]] = {}  # by the path of each step: the paths it leads to
+
+    def add(self, names: Names) -> None:
+        """Watch for the names of a box, from now on."""
+        with self.guard:
+            if self._inotify is None:
+                try:
+                    self._inotify = Inotify()
+                    self.descriptor = self._inotify.descriptor
+                except OSError:
+                    pass  # no instance left on this host: then the end of each run looks
+            self._live += 1
+            self._join(names, names.paths)
+            self._start()
+
+    def also(self, names: Names, path: str) -> None:
+        """One more name for a box."""
+        with self.guard:
+            self._join(names, (path,))
+            self._take(path)
+
+    def remove(self, names: Names) -> None:
+        with self.guard:
+            for group in names.groups:
+                group.boxes.remove(names)
+            names.groups = []
+            self._live -= 1
+            self._idle_since = time.monotonic()
+            if len(self._groups) > KEPT_GROUPS:
+                self._forget_idle()
+
+    def settle(self, names: Names) -> None:
+        """Take away whatever has appeared until now."""
+        with self.guard:
+            if self._inotify is None:
+                for group in names.groups:
+                    for path in group.paths:
+                        self._take(path)
+            else:
+                self._hear(self._inotify)
+
+    def forget(self) -> None:
+        """In a fork of this process: queue and thread are the parent's."""
+        self.guard = threading.RLock()
+        if self._inotify is not None:
+            self._inotify.close()
+        self._inotify, self._thread, self.descriptor = None, None, -1
+        self._live = 0
+        for held in (self._groups, self._numbers, self._folders, self._meant):
+            held.clear()
+
+    # The rest is called with the guard held
+
+    def _join(self, names: Names, paths: tuple[str, ...]) -> None:
+        group = self._groups.get((paths, names.roots))
+        if group is None:
+            group = self._groups[paths, names.roots] = Group(paths, names.roots)
+            for path in paths:
+                self._expect(group, path)
+        group.boxes.append(names)
+        names.groups.append(group)
+
+    def _forget_idle(self) -> None:
+        """Begin again with the groups that have a box."""
+        self._groups = {key: group for key, group in self._groups.items() if group.boxes}
+        for number in self._folders:
+            assert self._inotify is not None
+            self._inotify.forget(number)
+        for held in (self._numbers, self._folders, self._meant):
+            held.clear()
+        for group in self._groups.values():
+            for path in group.paths:
+                self._expect(group, path)
+
+    def _expect(self, group: Group, path: str) -> None:
+        for folder, name in group.steps(path):
+            self._meant.setdefault(f"{folder}/{name}", set()).add(path)
+            if folder not in self._numbers:
+                self._watch(folder)
+
+    def _watch(self, folder: str) -> None:
+        try:
+            opened = kernel.open_path(os.fsencode(folder), follow=False, flags=_FOLDER)
+        except OSError:
+            return  # not there yet: the step above it tells
+        try:
+            if self._inotify is not None:
+                number = self._inotify.watch(opened, NAMES)
+                self._numbers[folder] = number
+                self._folders[number] = folder
+        except OSError:
+            pass  # no watch left on this host: the look at the end of a run remains
+        finally:
+            os.close(opened)
+
+    def _hear(self, inotify: Inotify) -> None:
+        for number, mask, name in inotify.events():
+            if mask & IN_Q_OVERFLOW:
+                for step in [step for step, paths in self._meant.items() if paths]:
+                    self._appeared(step)
+            folder = self._folders.get(number, "")
+            if mask & IN_IGNORED:
+                self._folders.pop(number, None)
+                if self._numbers.get(folder) == number:
+                    del self._numbers[folder]
+            elif folder:
+                self._appeared(f"{folder}/{name}")
+
+    def _appeared(self, step: str) -> None:
+        paths = self._meant.get(step)
+        if not paths:
+            return
+        if paths != {step}:  # a folder on the way, maybe in the place of another: what lies in it is looked for anew
+            self._numbers.pop(step, None)
+            self._watch(step)
+            for inner in [inner for inner in self._meant if inner.startswith(step + "/")]:
+                self._numbers.pop(os.path.dirname(inner), None)
+                self._watch(os.path.dirname(inner))
+        for path in list(paths):
+            self._take(path)
+
+    def _take(self, path: str) -> None:
+        watching = [names for group in self._groups.values() if path in group.paths for names in group.boxes]
+        if not watching:
+            return  # of a box that has ended
+        try:
+            kept = take_away(path)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                return  # not a folder on the way, so nothing has that name
+            detail = f"appeared, and could not be taken away: {error.strerror}"
+        else:
+            if kept is None:
+                return
+            detail = f"appeared, and was moved to {kept}"
+        for names in watching:
+            names.found.append(Denial(KIND, path, "protected: watch", "observed", None, detail))
+
+    def _start(self) -> None:
+        if self._thread is None and self._inotify is not None:
+            self._thread = threading.Thread(target=self._serve, args=(self._inotify,), name="ringfence-watchman", daemon=True)
+            self._thread.start()
+
+    def _serve(self, inotify: Inotify) -> None:
+        poll = select.poll()
+        poll.register(inotify.descriptor, select.POLLIN)
+        while True:
+            poll.poll(LINGER_SECONDS * 1000)
+            with self.guard:
+                self._hear(inotify)
+                if self._inotify is not inotify:
+                    return
+                if not self._live and time.monotonic() - self._idle_since > LINGER_SECONDS:
+                    inotify.close()
+                    self._inotify, self._thread, self.descriptor = None, None, -1
+                    for held in (self._groups, self._numbers, self._folders, self._meant):
+                        held.clear()
+                    return
+
+
+WATCHMAN = Watchman()
+os.register_at_fork(after_in_child=WATCHMAN.forget)
