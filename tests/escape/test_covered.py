@@ -107,6 +107,38 @@ def test_another_name_of_a_covered_file_is_covered_too(project: Path) -> None:
             assert box.run([PYTHON, "-c", tried("open('a/other').read()")]).stdout == "done\n"
 
 
+def test_a_name_in_the_workspace_of_a_secret_that_lies_outside_is_covered(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    os.link(tmp_path / "secret", project / "a" / "innocent")
+    for deny, expected in (([f"{tmp_path}/secret"], "EACCES"), ([], "done")):
+        with Sandbox(SandboxConfig(workspace=project, deny=deny)) as box:
+            assert box.run([PYTHON, "-c", tried("open('a/innocent').read()")]).stdout == f"{expected}\n"
+
+
+def test_a_secret_is_covered_whatever_bytes_its_path_has(project: Path) -> None:
+    for name in (b"\xff\xfe", b"new\nline", b"[a]*?{b}", b"\\back", b"d" * 255, "\u00e9\u4e2d".encode(), b" ", b"\033[31m"):
+        folder = os.path.join(os.fsencode(project), name)
+        os.mkdir(folder)
+        with open(os.path.join(folder, b".env"), "w") as file:
+            file.write(SECRET)
+        act = tried(f"print(open({os.path.join(name, b'.env')!r}).read())")
+        with Sandbox(SandboxConfig(workspace=project)) as box:  # the control
+            assert SECRET in box.run([PYTHON, "-c", act]).stdout
+        with Sandbox(SandboxConfig(workspace=project, deny=["**/.env"])) as box:
+            assert box.run([PYTHON, "-c", act]).stdout == "EACCES\n"
+
+
+def test_a_secret_below_the_longest_path_is_not_uncovered(project: Path) -> None:
+    down = "for _ in range(30):\n        os.makedirs('d' * 200, exist_ok=True); os.chdir('d' * 200)\n    "
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        made = box.run([PYTHON, "-c", tried(down + f"open('.env', 'w').write({SECRET!r})")])
+        assert made.stdout == "done\n"
+        assert SECRET in box.run([PYTHON, "-c", tried(down + "print(open('.env').read())")]).stdout
+    with Sandbox(SandboxConfig(workspace=project, deny=["**/.env"])) as box:
+        assert SECRET not in box.run([PYTHON, "-c", tried(down + "print(open('.env').read())")]).stdout
+        assert "3 covered inside" in box.enforcement.secrets.note
+
+
 def test_a_link_is_covered_together_with_what_it_leads_to(project: Path) -> None:
     (project / "store").mkdir()
     (project / "store" / "real").write_text(SECRET)
@@ -188,7 +220,7 @@ def test_a_box_that_moves_a_secret_about_cannot_hide_it_from_the_next_one(projec
                 try:
                     with Sandbox(other) as box:
                         assert box.run([PYTHON, "-c", find]).stdout == "[]\n"
-                except (errors.WorkspaceError, errors.TierUnavailableError):
+                except (errors.WorkspaceError, errors.TierUnavailableError, errors.ProtectionLostError):
                     pass  # what must be covered was not where it was a moment ago: no box is the other right answer
             (project / "stop").touch()
             moving.wait()

@@ -61,6 +61,7 @@ class _Look:
     def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str) -> None:
         self.shared, self.mounted, self.workspace = shared, mounted, workspace
         self.found: dict[str, Match] = {}
+        self.named: list[Match] = []  # by path, wherever they lie
         self.used: set[str] = set()  # rules that name something, wherever it lies
         self.notes: list[str] = []
         self.trees: dict[str, Tree] = {}
@@ -78,6 +79,7 @@ class _Look:
             here = match(os.path.join(self.real(folder), name), rule)
             if here is not None:
                 self.used.add(rule)
+                self.named.append(here)
                 self.add(here)
 
     def add(self, here: Match) -> None:
@@ -122,7 +124,7 @@ class _Look:
             matches = [
                 each for root, tree in self.trees.items() for each in tree.find(most, count=count, mounts=self._mounts(root))
             ]
-            named = [each for each in (*matches, *self.found.values()) if each.rule != TWIN]
+            named = [each for each in (*matches, *self.named, *self.found.values()) if each.rule != TWIN]
             linked = {(each.device, each.inode) for each in named if each.links > 1 and not stat.S_ISDIR(each.kind)}
             again = [tree.want(linked) for tree in self.trees.values()]
             if not any(again):

@@ -60,7 +60,8 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         descriptors=Enforced(Level.FULL, "closed before the box is made"),
         **limits_enforced(policy),
     )
-    return Prepared(plan, NAME, lambda: enforcement, release=lambda: remove(folder))
+    notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=lambda: remove(folder))
 
 
 def _reclaim(parent: str) -> None:

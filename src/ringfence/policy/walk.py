@@ -41,6 +41,7 @@ TWIN = "another name of what is covered"
 """The rule of a match that was found by its inode."""
 
 CLOSED, MOUNTED = "a folder that cannot be read", "a mount of the host"
+TOO_DEEP = "a folder whose entries have longer paths than the kernel takes"
 TICK_NS = 10_000_000
 """The slowest kernel clock by which changes are stamped (CONFIG_HZ=100)."""
 
@@ -235,6 +236,8 @@ class Tree:
             case errno.EACCES | errno.EPERM:
                 # Where it is there to be seen it is closed itself; else the folder above it is.
                 self.unlisted[path if os.path.lexists(path) else os.path.dirname(path)] = CLOSED
+            case errno.ENAMETOOLONG:
+                self.unlisted[os.path.dirname(path)] = TOO_DEEP
             case _:
                 raise HostError(f"{_short(path)} cannot be looked into: {error.strerror}.", errno=error.errno or 0) from None
 
@@ -332,6 +335,16 @@ def _too_large(root: str, most: int) -> WorkspaceError:
 _trees: OrderedDict[tuple[str, tuple[str, ...]], Tree] = OrderedDict()
 _matched: OrderedDict[str, dict[tuple[int, int], str]] = OrderedDict()  # by root: what was found, by which rule
 _guard = threading.Lock()
+
+
+def _forget() -> None:
+    """In a fork of this process: another thread may have held a lock, and nobody is left to give it back."""
+    global _guard  # the fork's own
+    _guard = threading.Lock()
+    _trees.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _lost(root: str, globs: frozenset[str], found: set[tuple[int, int]]) -> bool:
