@@ -21,6 +21,7 @@ OURS = 125
 COMMANDS = {
     "run": "run a command in a box",
     "python": "run a Python program in a box",
+    "explain": "show what a box would be, before anything runs",
     "check": "check a policy file and try its examples",
     "policy": "compare policy files, print their schema",
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import TextIO
+
 # What changes the order of what is shown without being seen itself: UAX #9, "Directional Formatting Characters".
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 # What a terminal or a reader takes for the end of a line.
@@ -39,3 +42,9 @@ def shown(text: str, *, lines: bool = False) -> str:
     if lines:
         return "\n".join("\t".join(shown(part) for part in line.split("\t")) for line in text.split("\n"))
     return text.translate(_visible)
+
+
+def heading(text: str, stream: TextIO) -> str:
+    """text in bold where stream is a terminal that takes it. NO_COLOR, not empty, and TERM=dumb say that it is not."""
+    plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
+    return shown(text) if plain else f"\x1b[1m{shown(text)}\x1b[0m"

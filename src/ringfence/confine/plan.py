@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
@@ -29,6 +29,8 @@ class Tree:
     identity: tuple[int, int] = (0, 0)
     idmapped: bool = False
 
+    holds_more: ClassVar[bool] = True
+
     def __str__(self) -> str:
         access = "ro" if self.attributes & RDONLY else "rw"
         return f"mount {self.target}" + (f" from {self.source}" if self.source != self.target else "") + f" ({access})"
@@ -44,6 +46,11 @@ class Step:
     mode: int = 0
     content: bytes = b""
     identity: tuple[int, int] = (0, 0)
+
+    @property
+    def holds_more(self) -> bool:
+        """Whether what is below the target is of this step too."""
+        return self.kind not in ("link", "file", "folder")
 
     def __str__(self) -> str:
         leads = self.kind in ("link", "private-file", "private-folder")

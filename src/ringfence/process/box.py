@@ -216,6 +216,13 @@ class Making:
         box.channel.setblocking(False)
         return box
 
+    def rehearse(self, explain: Callable[[int], tuple[str, str]]) -> Waits[None]:
+        """Wait until the fork is made, and end it instead of sending a plan. Raises TierUnavailableError as complete() does."""
+        box = self._box
+        assert box is not None
+        yield from _made(box, time.monotonic() + MAKING_SECONDS, explain)
+        yield from box.close()
+
     def remount(self, steps: bytes) -> list[int] | None:
         """Box.remount, for those who are made before the box is."""
         return self._box.remount(steps) if self._box is not None else None

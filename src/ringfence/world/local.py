@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ringfence.world.files import FileWork
 
 Callback = Callable[[bytes], None]
+T = TypeVar("T")
 
 
 class LocalWorld:
@@ -199,16 +200,29 @@ def _inside(path: str, root: str) -> bool:
 
 def open_world(config: SandboxConfig) -> Waits[LocalWorld]:
     """Make the box that config asks for. Raises TierUnavailableError, ConfigError or WorkspaceError; then nothing is left."""
+    return (yield from _by_tier(config, _open_tier))
+
+
+def rehearse(config: SandboxConfig) -> Waits[tuple[ResolvedPolicy, Prepared, Enforcement]]:
+    """What open_world would make, by the same way: the namespaces are made, the plan is not sent, and all is given back.
+
+    Raises what open_world raises, but for a view that the kernel refuses to build.
+    """
+    return (yield from _by_tier(config, _rehearse_tier))
+
+
+def _by_tier(config: SandboxConfig, make: Callable[[str, ResolvedPolicy, tuple[str, ...]], Waits[T]]) -> Waits[T]:
+    """What make returns for the tier that config asks for, or for the floor where the config allows it."""
     notes = _refuse(config)
     policy = resolve(config, home=os.path.expanduser("~"))
     tier = "process" if config.isolation == "host" else config.tier
     if tier == "auto" and config.minimum == "process":
         try:
-            return (yield from _open_tier("namespaces", policy, notes))
+            return (yield from make("namespaces", policy, notes))
         except errors.TierUnavailableError as error:
             notes += (f"The floor, tier 'process', confines nothing; it was used because {error.message}",)
             tier = "process"
-    return (yield from _open_tier(tier, policy, notes))
+    return (yield from make(tier, policy, notes))
 
 
 def _refuse(config: SandboxConfig) -> tuple[str, ...]:
@@ -225,9 +239,7 @@ def _refuse(config: SandboxConfig) -> tuple[str, ...]:
     return refuse(config)
 
 
-def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
-    making = boxes.Making()
-    watch: Watch | None = None
+def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tuple[str, ...]) -> Prepared:
     try:
         if tier == "process":
             from ringfence.confine import process as floor  # what it imports is a tenth of a cold start without it
@@ -240,6 +252,13 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
         if isinstance(error, OSError) and not isinstance(error, errors.RingfenceError):
             raise errors.HostError(f"no box can be made: {error}.", errno=error.errno or 0) from None
         raise
+    return replace(prepared, notes=(*notes, *policy.notes, *prepared.notes))
+
+
+def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
+    making = boxes.Making()
+    watch: Watch | None = None
+    prepared = _prepared(tier, policy, making, notes)
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
@@ -253,8 +272,22 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
         if watch:
             watch.close()
         raise
-    prepared = replace(prepared, notes=(*notes, *policy.notes, *prepared.notes))
     return LocalWorld(policy, prepared, box, enforcement, watch)
+
+
+def _rehearse_tier(
+    tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]
+) -> Waits[tuple[ResolvedPolicy, Prepared, Enforcement]]:
+    making = boxes.Making()
+    prepared = _prepared(tier, policy, making, notes)
+    try:
+        yield from making.rehearse(host.why_no_namespaces)
+        return policy, prepared, prepared.enforcement()
+    finally:
+        making.abandon()
+        for tree in prepared.trees:
+            os.close(tree)
+        prepared.release()
 
 
 def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making) -> Watch | None:

@@ -1,0 +1,73 @@
+"""ringfence explain: what a box would be and what holds it, and which rule decides one act. Runs nothing of the caller's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ringfence.cli import running
+from ringfence.cli.shown import heading, shown
+
+if TYPE_CHECKING:
+    from ringfence.explanation import Answer, Explanation
+
+EXAMPLE = "example: ringfence explain path .git/config"
+ASKED = ("path", "host", "env")
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser's commands."""
+    parser = commands.add_parser(
+        "explain",
+        help="show what a box would be, before anything runs",
+        usage="ringfence explain [options] [-- CMD... | path P | host H[:PORT] | env NAME]",
+        description="Print the policy, the plan that would be carried out, and what holds it and how far. With a command: which "
+        "file it would start, and whether it could. With `path`, `host` or `env`: which rule decides, and why. Nothing is run. "
+        "The exit status is 0, 1 when the command could not start, 125 when no box can be made.",
+        epilog=EXAMPLE,
+    )
+    running.add_options(parser)
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("asked", metavar="CMD", nargs=argparse.REMAINDER, help="a command after --, or one of the three questions")
+    parser.set_defaults(action=lambda given: action(parser, given))
+
+
+def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    asked = given.asked
+    if asked and asked[0] not in ("--", *ASKED):
+        parser.error(f"{asked[0]!r} is none of {', '.join(ASKED)}; put a command after --")
+    if asked and len(asked) != 2 and asked[0] in ASKED or asked == ["--"]:
+        parser.error(f"give one thing after {asked[0]}" if asked != ["--"] else "a command is missing after --")
+    from ringfence import explain
+
+    found = explain(running.config(given))
+    answer = _answer(found, asked) if asked else None
+    if given.json:
+        import json
+
+        print(json.dumps(found.data() if answer is None else answer.data()))
+    elif answer is None:
+        _print(found)
+    else:
+        for line in answer.lines():
+            print(shown(line))
+    return 0 if answer is None or asked[0] != "--" or answer.allowed else 1
+
+
+def _answer(found: Explanation, asked: list[str]) -> Answer:
+    match asked:
+        case ["--", *argv]:
+            return found.command(argv)
+        case ["path", path]:
+            return found.path(path)
+        case ["host", host]:
+            return found.host(host)
+    return found.variable(asked[1])
+
+
+def _print(found: Explanation) -> None:
+    for number, (name, lines) in enumerate(found.sections()):
+        print(("\n" if number else "") + heading(name, sys.stdout))
+        for line in lines:
+            print(f"  {shown(line)}")

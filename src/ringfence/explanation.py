@@ -1,0 +1,129 @@
+"""What a box would be, before there is one: the policy, the very plan, what holds it, and which rule decides one act.
+
+Made by the same steps as a box; only the plan is never sent, and everything that was taken for it is given back. So a config
+that a box cannot be made from raises here what it raises there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ringfence.errors import ArgumentError
+from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.process.wait import blocking
+from ringfence.world.local import rehearse
+
+if TYPE_CHECKING:
+    from ringfence.confine.plan import LaunchPlan
+    from ringfence.confine.places import Places
+    from ringfence.confine.programs import Program
+    from ringfence.outcome import Enforcement
+    from ringfence.policy.resolve import ResolvedPolicy
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What explain() found. str() is all of it as text; data() the same as plain values for JSON.
+
+    config is what was asked, policy what that means here, plan what would be carried out, backend the mechanism that would hold
+    it and enforcement how far, dimension by dimension. notes: what is left out or has no effect. covered: the rule behind each
+    path that is covered.
+    """
+
+    config: SandboxConfig
+    policy: ResolvedPolicy
+    plan: LaunchPlan
+    backend: str
+    enforcement: Enforcement
+    notes: tuple[str, ...]
+    covered: Mapping[str, str] = field(repr=False)
+
+    def sections(self) -> list[tuple[str, list[str]]]:
+        """Headings, each with its lines."""
+        width = max(len(name) for name, _ in self._policy())
+        policy = [f"{name:{width}}  {', '.join(values) if values else 'none'}" for name, values in self._policy()]
+        held = [f"{entry.name}: {getattr(self.enforcement, entry.name)}" for entry in fields(self.enforcement)]
+        sections = [("policy", policy), ("plan", self.plan_lines()), (f"enforcement, tier {self.backend}", held)]
+        return [*sections, ("notes", list(self.notes))] if self.notes else sections
+
+    def plan_lines(self) -> list[str]:
+        """The plan as lines, in the order in which it is carried out; values that are passed from the caller are left out."""
+        passed = {f"set {name}={value}": f"set {name} to the caller's" for name, value in self._passed().items()}
+        return [passed.get(line, line) for line in self.plan.describe()]
+
+    def _passed(self) -> dict[str, str]:
+        return {name: self.plan.environment[name] for name in self.config.pass_environment if name in self.plan.environment}
+
+    def _policy(self) -> list[tuple[str, list[str]]]:
+        policy = self.policy
+        limits = [
+            f"{entry.name} {getattr(policy.limits, entry.name):,}"
+            for entry in fields(SandboxLimits)
+            if getattr(policy.limits, entry.name) is not None
+        ]
+        network = "the host's" if policy.allow_network or self.backend == "process" else "none but loopback"
+        return [
+            ("tier", [self.config.tier + (f" ({self.backend})" if self.config.tier != self.backend else "")]),
+            ("mode", [policy.mode]),
+            ("workspace", [policy.workspace.path if policy.workspace else f"{policy.workdir}, which ends with the box"]),
+            ("read_only", [folder.path for folder in policy.read_only]),
+            ("writable", [folder.path for folder in policy.writable]),
+            ("deny", [*policy.deny, "the built-in list of secrets"]),
+            ("protect", [*policy.protect, "the built-in settings that something outside would run"]),
+            ("environment", [name for name, _ in policy.environment]),
+            ("network", [network]),
+            ("limits", limits),
+            ("policy files", [os.fspath(file) for file in self.config.policy_files]),
+            ("hash", [policy.hash]),
+        ]
+
+    def data(self) -> dict[str, object]:
+        """Everything as plain values."""
+        return {
+            "backend": self.backend,
+            "policy": {name.replace(" ", "_"): values if len(values) != 1 else values[0] for name, values in self._policy()},
+            "plan": self.plan_lines(),
+            "enforcement": {
+                entry.name: {
+                    "level": str(getattr(self.enforcement, entry.name).level),
+                    "by": getattr(self.enforcement, entry.name).by,
+                    "note": getattr(self.enforcement, entry.name).note,
+                }
+                for entry in fields(self.enforcement)
+            },
+            "covered": dict(self.covered),
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(line for name, lines in self.sections() for line in (f"{name}:", *(f"  {each}" for each in lines)))
+
+    @cached_property
+    def places(self) -> Places:
+        """The view of the plan, to look up paths in."""
+        from ringfence.confine.places import Places
+
+        return Places(self.plan, self.policy)
+
+    def command(self, argv: list[str] | tuple[str, ...]) -> Program:
+        """Which file argv would start in the box, by the box's own PATH, and what keeps it from running."""
+        from ringfence.confine.programs import program
+
+        if not argv or not argv[0] or "\0" in argv[0]:
+            raise ArgumentError("a command needs a program to start.")
+        return program(self.places, argv[0])
+
+
+def explain(config: SandboxConfig | None = None) -> Explanation:
+    """What the box of this config would be. Blocks for about as long as making a box takes, and starts nothing of the caller's.
+
+    Raises what opening the box would raise: TierUnavailableError, ConfigError, WorkspaceError, HostError. Not promised: that
+    the host is the same when the box is made, or that its kernel then builds the view.
+    """
+    asked = config if config is not None else SandboxConfig()
+    policy, prepared, enforcement = blocking(rehearse(asked))
+    return Explanation(asked, policy, prepared.plan, prepared.backend, enforcement, prepared.notes, prepared.covered)
