@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ringfence.connection import Connection
+    from ringfence.explanation import Explanation, explain
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.policy.compose import compose
@@ -25,6 +26,8 @@ _PLACES = {
     "Sandbox": "ringfence.sandbox",
     "run": "ringfence.sandbox",
     "Connection": "ringfence.connection",
+    "explain": "ringfence.explanation",
+    "Explanation": "ringfence.explanation",
     "Files": "ringfence.files",
     "FileInfo": "ringfence.world.files",
     "ProcessInfo": "ringfence.world.processes",
@@ -48,6 +51,7 @@ __all__ = [
     "Denial",
     "Enforcement",
     "Exited",
+    "Explanation",
     "FileInfo",
     "Files",
     "NotStarted",
@@ -62,6 +66,7 @@ __all__ = [
     "Signaled",
     "Transfer",
     "compose",
+    "explain",
     "load_policy",
     "run",
 ]

@@ -11,12 +11,13 @@ from architecture.tree import PACKAGE, imports_of, modules
 
 LEAVES = {"outcome", "errors", "events", "hooks"}
 BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace"}
-PUBLIC = LEAVES | {"sandbox", "sync", "policy", ""}
+PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", ""}
 
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
 # decides. A room that is not here is unknown, and fails.
 MAY_IMPORT: dict[str, set[str]] = {
     "": PUBLIC | {"process.streams", "files", "connection", "world.files", "world.processes", "world.trees"},
+    "explanation": BELOW_SANDBOX | {"explanation"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection"},

@@ -10,7 +10,8 @@ from ringfence.cli import running
 from ringfence.cli.shown import heading, shown
 
 if TYPE_CHECKING:
-    from ringfence.explanation import Answer, Explanation
+    from ringfence.explanation import Explanation
+    from ringfence.explanation.answers import Answer
 
 EXAMPLE = "example: ringfence explain path .git/config"
 ASKED = ("path", "host", "env")
@@ -37,9 +38,9 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     asked = given.asked
     if asked and asked[0] not in ("--", *ASKED):
         parser.error(f"{asked[0]!r} is none of {', '.join(ASKED)}; put a command after --")
-    if asked and len(asked) != 2 and asked[0] in ASKED or asked == ["--"]:
+    if (asked and len(asked) != 2 and asked[0] in ASKED) or asked == ["--"]:
         parser.error(f"give one thing after {asked[0]}" if asked != ["--"] else "a command is missing after --")
-    from ringfence import explain
+    from ringfence.explanation import explain  # what making a box needs
 
     found = explain(running.config(given))
     answer = _answer(found, asked) if asked else None

@@ -31,6 +31,10 @@ class Tree:
 
     holds_more: ClassVar[bool] = True
 
+    @property
+    def writable(self) -> bool:
+        return not self.attributes & RDONLY
+
     def __str__(self) -> str:
         access = "ro" if self.attributes & RDONLY else "rw"
         return f"mount {self.target}" + (f" from {self.source}" if self.source != self.target else "") + f" ({access})"

@@ -7,20 +7,19 @@ that a box cannot be made from raises here what it raises there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ringfence.errors import ArgumentError
+from ringfence.confine.places import Places
+from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process.wait import blocking
 from ringfence.world.local import rehearse
 
 if TYPE_CHECKING:
     from ringfence.confine.plan import LaunchPlan
-    from ringfence.confine.places import Places
-    from ringfence.confine.programs import Program
     from ringfence.outcome import Enforcement
     from ringfence.policy.resolve import ResolvedPolicy
 
@@ -65,15 +64,16 @@ class Explanation:
             for entry in fields(SandboxLimits)
             if getattr(policy.limits, entry.name) is not None
         ]
-        network = "the host's" if policy.allow_network or self.backend == "process" else "none but loopback"
+        floor = self.backend == "process"
+        network = "the host's" if policy.allow_network or floor else "none but loopback"
         return [
             ("tier", [self.config.tier + (f" ({self.backend})" if self.config.tier != self.backend else "")]),
             ("mode", [policy.mode]),
             ("workspace", [policy.workspace.path if policy.workspace else f"{policy.workdir}, which ends with the box"]),
             ("read_only", [folder.path for folder in policy.read_only]),
             ("writable", [folder.path for folder in policy.writable]),
-            ("deny", [*policy.deny, "the built-in list of secrets"]),
-            ("protect", [*policy.protect, "the built-in settings that something outside would run"]),
+            ("deny", [*policy.deny, *([] if floor else ["the built-in list of secrets"])]),
+            ("protect", [*policy.protect, *([] if floor else ["the built-in settings that something outside would run"])]),
             ("environment", [name for name, _ in policy.environment]),
             ("network", [network]),
             ("limits", limits),
@@ -105,17 +105,23 @@ class Explanation:
     @cached_property
     def places(self) -> Places:
         """The view of the plan, to look up paths in."""
-        from ringfence.confine.places import Places
-
         return Places(self.plan, self.policy)
 
-    def command(self, argv: list[str] | tuple[str, ...]) -> Program:
+    def command(self, argv: Sequence[str]) -> Answer:
         """Which file argv would start in the box, by the box's own PATH, and what keeps it from running."""
-        from ringfence.confine.programs import program
+        return of_command(self, argv)
 
-        if not argv or not argv[0] or "\0" in argv[0]:
-            raise ArgumentError("a command needs a program to start.")
-        return program(self.places, argv[0])
+    def path(self, path: str) -> Answer:
+        """What path is in the box, relative to where commands start, and which rule decides whether it is read and written."""
+        return of_path(self, path)
+
+    def host(self, host: str) -> Answer:
+        """Whether the box may connect to host, `name:port` or a name for port 443, and by which rule."""
+        return of_host(self, host)
+
+    def variable(self, name: str) -> Answer:
+        """What a variable is in the box, and which rule set it."""
+        return of_variable(self, name)
 
 
 def explain(config: SandboxConfig | None = None) -> Explanation:

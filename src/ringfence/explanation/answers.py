@@ -1,0 +1,211 @@
+"""Answers to one question about a box that is not made yet: a path, a host, a variable, a command.
+
+The policy says which rule decides, the plan what is really there: where the two differ the plan is right, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringfence.confine.places import Place
+from ringfence.confine.plan import Tree
+from ringfence.confine.programs import program
+from ringfence.errors import ArgumentError
+from ringfence.policy.decide import LOOPBACK, VARIABLES, Decision, decide, protected_in_git
+from ringfence.policy.patterns import covers, within
+from ringfence.policy.secrets import ANYWHERE_GLOBS
+
+if TYPE_CHECKING:
+    from ringfence.confine.protected.plan import Protected
+    from ringfence.explanation import Explanation
+
+HTTPS = 443
+"""The port that a host is asked for where none is given."""
+FLOOR = Decision(True, "tier process", "it confines nothing: this is what the caller may do")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """subject: what was asked about. state: what it is in the box, in a few words. decisions: each act with what decides it."""
+
+    subject: str
+    state: str
+    decisions: tuple[tuple[str, Decision], ...]
+    details: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether every act is allowed."""
+        return all(decision.allowed for _, decision in self.decisions)
+
+    def lines(self) -> list[str]:
+        """The answer to read."""
+        acts = [f"  {act}: {decision}" for act, decision in self.decisions]
+        return [f"{self.subject}: {self.state}", *acts, *(f"  {detail}" for detail in self.details)]
+
+    def data(self) -> dict[str, object]:
+        """The answer as plain values."""
+        acts = {act: {"allowed": each.allowed, "rule": each.rule, "why": each.why} for act, each in self.decisions}
+        return {"subject": self.subject, "state": self.state, "acts": acts, "details": list(self.details)}
+
+
+def of_path(explained: Explanation, path: str) -> Answer:
+    """What path is in the box, and what decides whether it may be read and written."""
+    if not path or "\0" in path:
+        raise ArgumentError(f"{path!r} is not a path.")
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser("~") + path[1:]
+    places = explained.places
+    plain = os.path.normpath(os.path.join(explained.plan.workdir, path))
+    place = places.look(plain)
+    protected = _protected(explained, place)
+    read, write = _read(explained, plain, place), _write(explained, plain, place, protected)
+    details = [f"it is {place.path}"] if place.path != plain else []
+    details += [f"{each.how}: {each}" for each in explained.plan.protected if each.how == "pin" and each.path == place.path]
+    return Answer(plain, _state(place, protected, read, write), (("read", read), ("write", write)), tuple(details))
+
+
+def _state(place: Place, protected: Protected | None, read: Decision, write: Decision) -> str:
+    if place.kind == "covered":
+        return "covered: it is there, empty, and cannot be opened"
+    if place.kind == "copy":
+        return "private: the box reads and writes a copy of its own"
+    if protected and protected.how == "watch":
+        return "watched for: it is not there, and what the box makes of it is taken away"
+    if place.kind == "absent":
+        return "not there, and the box may make it" if write.allowed else "absent"
+    if protected:
+        return "protected: readable, not writable"
+    if read.allowed:
+        return "readable and writable" if write.allowed else "readable, not writable"
+    return "there, and closed"
+
+
+def _read(explained: Explanation, plain: str, place: Place) -> Decision:
+    by_policy = _decided(explained, "read", plain)
+    match place.kind:
+        case "covered":
+            rule = explained.covered.get(place.stopped_at, "")
+            if not rule:
+                return Decision(False, "built in", f"{place.stopped_at} may hold credentials or tells of the host")
+            if rule in ANYWHERE_GLOBS:
+                rule = f"built in: {rule.lstrip('/')}"
+            if rule.startswith("built in"):
+                return Decision(False, rule, f"the list of secrets closes {place.stopped_at}")
+            return Decision(False, "filesystem.deny", f"{rule} closes {place.stopped_at}")
+        case "closed":
+            return Decision(False, "its owner and mode", f"the box's user may not enter {place.stopped_at}")
+        case "absent":
+            if by_policy.allowed or explained.backend == "process":
+                gone = "is no folder" if place.found is not None else "is not there"
+                return Decision(False, "the host", f"{place.stopped_at or place.path} {gone}")
+            return by_policy
+    if not explained.places.may(place, os.R_OK):
+        return Decision(False, "its owner and mode", "the box's user may not read it")
+    return by_policy if by_policy.allowed else Decision(True, "the plan", _what(place))
+
+
+def _write(explained: Explanation, plain: str, place: Place, protected: Protected | None) -> Decision:
+    if place.kind in ("covered", "closed"):
+        return _read(explained, plain, place)
+    if protected and protected.how != "pin":
+        named = next((rule for rule in explained.policy.protect if covers(rule, protected.path)), "")
+        built_in = f"built in: {protected_in_git(protected.path) or os.path.basename(protected.path)}"
+        return Decision(False, "filesystem.protect" if named else built_in, str(protected).partition(": ")[2])
+    by_policy = _decided(explained, "write", plain)
+    if place.kind == "absent":
+        return _make(explained, by_policy, place)
+    if place.read_only:
+        return by_policy if not by_policy.allowed else Decision(False, "the plan", _what(place))
+    if not explained.places.may(place, os.W_OK):
+        return Decision(False, "its owner and mode", "the box's user may not write it")
+    return by_policy if by_policy.allowed else Decision(True, "the plan", _what(place))
+
+
+def _make(explained: Explanation, by_policy: Decision, place: Place) -> Decision:
+    """Whether something can be made where nothing is, with the folders above it."""
+    if place.found is not None and not place.is_folder:
+        return Decision(False, "the host", f"{place.stopped_at} is no folder")
+    above = explained.places.look(os.path.dirname(place.stopped_at or place.path))
+    if above.kind in ("host", "copy", "own") and not above.read_only:
+        if not explained.places.may(above, os.W_OK):
+            return Decision(False, "its owner and mode", f"the box's user may not write {above.path}")
+        return by_policy if by_policy.allowed else Decision(True, "the plan", _what(above))
+    return by_policy if not by_policy.allowed else Decision(False, "the plan", f"{above.path} cannot be written")
+
+
+def _decided(explained: Explanation, verb: str, plain: str) -> Decision:
+    if explained.backend == "process":
+        return FLOOR
+    named = {
+        folder.path for folder in (explained.policy.workspace, *explained.policy.read_only, *explained.policy.writable) if folder
+    }
+    mounts = {
+        step.target: isinstance(step, Tree) and step.writable
+        for step in explained.plan.view.steps
+        if step.target not in named and (isinstance(step, Tree) or step.kind in ("file", "link", "proc", "devpts"))
+    }
+    return decide(explained.policy, verb, plain, home=os.path.expanduser("~"), mounts=mounts)
+
+
+def _what(place: Place) -> str:
+    return str(place.by) if place.by else f"{place.path} is a folder on the way to what the box has"
+
+
+def _protected(explained: Explanation, place: Place) -> Protected | None:
+    holding = [each for each in explained.plan.protected if within(place.path, each.path) and each.how != "pin"]
+    return max(holding, key=lambda each: len(each.path), default=None)
+
+
+def of_host(explained: Explanation, host: str) -> Answer:
+    """What decides whether the box may connect to host, which may have a port."""
+    name, colon, port = host.rpartition(":")
+    if not (colon and port.isdecimal() and (":" not in name or name.endswith("]"))):
+        host = f"[{host}]:{HTTPS}" if ":" in host and not host.startswith("[") else f"{host}:{HTTPS}"
+    decision = decide(explained.policy, "connect", host, home=os.path.expanduser("~"))
+    if explained.backend == "process":
+        decision = FLOOR
+    elif decision.allowed and host.rpartition(":")[0].strip("[]") not in LOOPBACK:
+        why = f"{decision.rule} opens it, and this version has no way out of a box"
+        decision = Decision(False, f"tier {explained.backend}", why)
+    state = "can be connected to" if decision.allowed else "cannot be connected to"
+    return Answer(host, state, (("connect", decision),))
+
+
+def of_variable(explained: Explanation, name: str) -> Answer:
+    """What a variable is in the box, and who set it."""
+    if not name or "=" in name or "\0" in name:
+        raise ArgumentError(f"{name!r} is no name of a variable.")
+    config, made = explained.config, explained.plan.environment
+    if name not in made:
+        why = "nothing of the caller's environment is passed but what environment.pass names"
+        decision = Decision(False, "default", why)
+        if name in config.pass_environment:
+            decision = Decision(False, "environment.pass", "it is named there, and not set here")
+        return Answer(name, "not set in the box", (("env", decision),))
+    if name in config.environment:
+        decision = Decision(True, "environment.set", "the policy sets it")
+    elif name in config.pass_environment:
+        decision = Decision(True, "environment.pass", "it is the caller's")
+    elif name in VARIABLES:
+        decision = Decision(True, "built in", "every box has one, made for it")
+    else:
+        decision = Decision(True, "built in", "the caller's tools need it")
+    return Answer(name, f"set to {made[name]}", (("env", decision),))
+
+
+def of_command(explained: Explanation, argv: Sequence[str]) -> Answer:
+    """Which file argv would start in the box, and whether the kernel could."""
+    if not argv or not argv[0] or "\0" in argv[0]:
+        raise ArgumentError("a command needs a program to start.")
+    found = program(explained.places, argv[0])
+    needs = tuple(f"needs {each}" + (", which is there" if not found.problem else "") for each in found.interpreters)
+    if found.problem:
+        decision = Decision(False, "the plan", found.problem)
+        return Answer(argv[0], "cannot be started", (("exec", decision),), needs)
+    why = "it is in the box, and executable for the box's user"
+    rule = "the box's PATH" if "/" not in argv[0] else "its path"
+    return Answer(argv[0], f"starts {found.file}", (("exec", Decision(True, rule, why)),), needs)
