@@ -28,7 +28,7 @@ TEMPORARY = re.compile(r"/[^ =]*/ringfence-\d+-[^/ ]+")
 
 def project(folder: Path) -> Path:
     """A workspace with something of each kind in it, and folders beside it."""
-    work = folder / "work"
+    work = folder / "project"
     for name in ("src", "out", "../tools", "../data", ".git/hooks", ".git/objects", ".git/refs/heads"):
         (work / name).mkdir(parents=True)
     for name in ("src/a.py", ".env", "src/.env", "id_rsa", "notes.txt", "../tools/tool", "../data/rows", ".git/config"):
@@ -45,10 +45,10 @@ def project(folder: Path) -> Path:
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "ephemeral": {},
-    "workspace": {"workspace": "work"},
-    "read-only": {"workspace": "work", "mode": "read-only"},
+    "workspace": {"workspace": "project"},
+    "read-only": {"workspace": "project", "mode": "read-only"},
     "everything": {
-        "workspace": "work",
+        "workspace": "project",
         "read_only": ["../tools"],
         "writable": ["../data"],
         "deny": ["**/.env", "~/absent"],
