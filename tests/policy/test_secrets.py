@@ -24,7 +24,7 @@ def test_every_entry_of_the_lists_is_a_plain_relative_path_and_there_once() -> N
     [
         ("/home/u/.ssh", "built in: ~/.ssh"),
         ("/home/u/.ssh/deep/er", "built in: ~/.ssh"),
-        ("/home/u/.config/gh/hosts.yml", "built in: ~/.config/gh"),
+        ("/home/u/.config/gh/other.yml", "built in: ~/.config/gh"),
         ("/home/u/.config", ""),
         ("/home/u/project", ""),
         ("/home/u", ""),
