@@ -15,6 +15,8 @@ from ringfence.guest import kernel
 
 TIOCSWINSZ, TIOCSCTTY, TIOCGPTN, TIOCSPTLCK = 0x5414, 0x540E, 0x80045430, 0x40045431  # asm-generic/ioctls.h
 
+TCGETS, TCSETS, TERMIOS_BYTES, IUTF8 = 0x5401, 0x5402, 36, 0x4000  # asm-generic/termbits.h, c_iflag comes first
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,9 @@ def start(rows: int, columns: int, become: "Callable[[], None]") -> "tuple[int, 
     try:
         number = int.from_bytes(fcntl.ioctl(outer, TIOCGPTN, bytes(4)), sys.byteorder)
         fcntl.ioctl(outer, TIOCSPTLCK, bytes(4))
+        modes = bytearray(fcntl.ioctl(outer, TCGETS, bytes(TERMIOS_BYTES)))
+        modes[1] |= IUTF8 >> 8  # erasing takes a whole character
+        fcntl.ioctl(outer, TCSETS, bytes(modes))
         set_size(outer, rows, columns)
         keeper = os.fork()
         if keeper == 0:

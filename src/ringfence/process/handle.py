@@ -48,6 +48,10 @@ class Handle:
         """Kill its first process. Closing the handle ends the whole tree."""
         self.send_signal(signal.SIGKILL)
 
+    def fileno(self) -> int:
+        """A descriptor that can be read when there is something for poll() to find; for select and its like."""
+        return self._run.descriptor
+
     @property
     def stopped(self) -> bool:
         """Whether the command at a terminal was stopped, as Ctrl-Z does; SIGCONT lets it go on, and makes this False."""

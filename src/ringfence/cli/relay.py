@@ -1,0 +1,141 @@
+"""What a command reads and writes, passed between the caller's streams and the pipes or the terminal of a run.
+
+The caller's own descriptors never enter the box: bytes are copied, both ways, as each side is ready for them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ringfence.outcome import Result
+    from ringfence.sync import Process
+
+CHUNK = 1 << 16
+AFTER_THE_END = 64
+"""Pieces of output that are still taken when the command has ended: a process it left behind does not hold us."""
+
+
+class Sink(Protocol):
+    def __call__(self, data: bytes) -> None: ...
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Pass output on at once; a reader that is gone ends us as it would end the command (BrokenPipeError)."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def to_caller(descriptor: int) -> Sink:
+    """A sink for one of the caller's streams. What a person sees on a terminal there cannot act on it."""
+    if not os.isatty(descriptor):
+        return lambda data: write_all(descriptor, data)
+    from ringfence.cli.escapes import Filter
+
+    made_safe = Filter()
+    return lambda data: write_all(descriptor, made_safe.feed(data, line_mode=True))
+
+
+class Relay:
+    """The copying for one process."""
+
+    def __init__(self, process: Process, source: int, sinks: dict[int, Sink]) -> None:
+        """source: the caller's input, -1 for none. sinks: by the descriptors of the process's output."""
+        self.process, self.source, self.sinks = process, source, sinks
+        self.inward = process.stdin.fileno()
+        self.pending = b""
+        self.watch: dict[int, Callable[[], None]] = {}  # further descriptors, with what is done when they can be read
+        self.patience: int | None = None
+        for descriptor in (*sinks, self.inward):
+            os.set_blocking(descriptor, False)
+        if source < 0:
+            self._close_inward()
+
+    def run(self) -> Result:
+        """Until the command has ended and what it wrote is passed on."""
+        while self.process.poll() is None:
+            self.turn()
+        return self.rest()
+
+    def rest(self) -> Result:
+        """What was written before the end, then the result."""
+        for _ in range(AFTER_THE_END):
+            if not [True for descriptor in [*self.sinks] if self._outward(descriptor)]:
+                break
+        return self.process.wait()
+
+    def turn(self) -> None:
+        """Wait until something can be done, and do it."""
+        poll = select.poll()
+        for descriptor in (self.process.fileno(), *self.sinks, *self.watch):
+            poll.register(descriptor, select.POLLIN)
+        if self.inward >= 0 and self.pending:
+            poll.register(self.inward, select.POLLOUT)
+        elif self.inward >= 0 and self.source >= 0:
+            poll.register(self.source, select.POLLIN)
+        for descriptor, _ in poll.poll(self.patience):
+            if descriptor in self.sinks:
+                self._outward(descriptor)
+            elif descriptor in self.watch:
+                self.watch[descriptor]()
+            elif descriptor == self.source and not self.pending:
+                self._read()
+                self._write()
+            elif descriptor == self.inward:
+                self._write()
+
+    def _outward(self, descriptor: int) -> bool:
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:  # EIO: nothing holds the terminal any more
+            data = b""
+        if data:
+            self.sinks[descriptor](data)
+        else:
+            del self.sinks[descriptor]
+        return bool(data)
+
+    def _read(self) -> None:
+        try:
+            self.pending = os.read(self.source, CHUNK)
+        except OSError:  # a terminal that hung up, a folder: there is nothing to read there
+            self.pending = b""
+        if not self.pending:
+            self.source = -1
+            self._close_inward()
+
+    def _write(self) -> None:
+        try:
+            while self.pending and self.inward >= 0:
+                self.pending = self.pending[os.write(self.inward, self.pending) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # the command reads no more; that is its affair
+            self.pending = b""
+            self._close_inward()
+
+    def _close_inward(self) -> None:
+        if self.inward >= 0 and self.inward not in self.sinks:
+            self.process.stdin.close()
+        self.inward = -1
+
+
+def piped(process: Process) -> Result:
+    """Run a process whose streams are pipes to its end."""
+    return Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): to_caller(2)}).run()
+
+
+def caller_input() -> int:
+    """The descriptor of what the caller pipes or redirects to us; -1 where that is a terminal, which others read, or closed."""
+    try:
+        os.fstat(0)
+        return -1 if os.isatty(0) or sys.stdin is None else 0
+    except OSError:
+        return -1
