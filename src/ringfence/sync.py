@@ -206,6 +206,7 @@ class Process(Handle):
 
                 self.stdin.close()
                 self.stdout.close()
+                os.set_blocking(self._run.terminal, True)
                 self.stdin, self.stdout = Screen(os.dup(self._run.terminal), "wb"), Screen(os.dup(self._run.terminal), "rb")
             if self._run.over:
                 result = self.wait()
@@ -222,6 +223,14 @@ class Process(Handle):
             self._result = self._world.result(self._run, self._command)
             self._run.release()
         return self._result
+
+    def poll(self) -> int | None:
+        """returncode, after a look at whether it has ended. Does not wait; with fileno() it serves select and its like."""
+        if self._result is None:
+            self._run.step()
+            if self._run.over:
+                self.wait()
+        return self.returncode
 
     def close(self) -> None:
         """End its whole tree if it still runs, and close its streams."""

@@ -52,7 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(given.action(given))
     except RingfenceError as error:
-        print(f"ringfence: {error}", file=sys.stderr)
+        from ringfence.cli.running import complain
+
+        complain(error)
         return OURS
     except KeyboardInterrupt:
         return 130  # as a shell shows a command that SIGINT ended

@@ -3,7 +3,8 @@
 A terminal acts on more than text: it sets its title and the clipboard, answers questions into its own input, moves over lines that
 others wrote. Of that a command gets what it needs. While its own terminal is in line mode, as for a compiler or a test run,
 it may colour, and move within its line. Once it has taken its terminal over, as editors and shells do, it may move anywhere.
-Strings to the terminal itself (title, clipboard, device control) never pass. What does not pass is dropped. ECMA-48 names the forms.
+Strings to the terminal itself (title, clipboard, device control) never pass. What does not pass is dropped. The forms are
+those of ECMA-48.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ WITHIN_A_LINE = b"mKGCDPX@`a"
 ALTERNATE = (b"47", b"1047", b"1049")
 """Private modes that show the other screen, where a full-screen program draws (xterm's control sequences, DECSET)."""
 SHOWN_AT_START = (b"7", b"25")
+MOVES = (b"7", b"8", b"D", b"E", b"H", b"M")
 STRINGS = b"]PX^_"
 """After ESC: OSC, DCS, SOS, PM, APC, each up to ST or BEL."""
 
@@ -76,9 +78,8 @@ class Filter:
         if end == len(data):
             return -1 if end - at < MOST_HELD else end
         whole = data[at : end + 1]
-        if whole[1:2] in (b"(", b")") or whole[1:] in (b"=", b">"):  # character sets, the keypad: harmless, and everywhere
-            passed += whole
-        elif not line_mode and whole[1:] in (b"7", b"8", b"D", b"E", b"H", b"M"):
+        harmless = whole[1:2] in (b"(", b")") or whole[1:] in (b"=", b">")  # character sets, the keypad
+        if harmless or (not line_mode and whole[1:] in MOVES):
             passed += whole
         return end + 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ringfence.cli import running
+from ringfence.cli import relay, running
 from ringfence.errors import ArgumentError
 
 EXAMPLE = "example: ringfence python -c 'print(40 * 10)'"
@@ -33,7 +33,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     from ringfence.sync import Sandbox
 
     with Sandbox(running.config(given)) as box:
-        result = box.execute(code, on_stdout=running.writer(1), on_stderr=running.writer(2))
+        result = box.execute(code, on_stdout=relay.to_caller(1), on_stderr=relay.to_caller(2))
     return running.status_of(result)
 
 

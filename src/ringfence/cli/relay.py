@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import select
-import sys
+import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -133,9 +133,9 @@ def piped(process: Process) -> Result:
 
 
 def caller_input() -> int:
-    """The descriptor of what the caller pipes or redirects to us; -1 where that is a terminal, which others read, or closed."""
+    """The descriptor of what the caller pipes or redirects to us; -1 where that is a terminal, a device, or closed."""
     try:
-        os.fstat(0)
-        return -1 if os.isatty(0) or sys.stdin is None else 0
+        mode = os.fstat(0).st_mode
     except OSError:
         return -1
+    return 0 if stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode) else -1

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import running
+from ringfence.errors import CommandError
+
+if TYPE_CHECKING:
+    from ringfence.outcome import Result
+    from ringfence.sync import Sandbox
 
 EXAMPLE = "example: ringfence run --timeout 60 -- pytest -q"
 
@@ -16,11 +22,12 @@ def add_to(commands: Any) -> None:
         "run",
         help="run a command in a box",
         description="Run CMD in a box over a folder. The exit status is the command's; 125 and a message when the failure "
-        "is ringfence's, 124 at a limit, 126 and 127 as a shell has them. A terminal is not passed to the command in this "
-        "version: it reads what is piped or redirected, else nothing.",
+        "is ringfence's, 124 at a limit, 126 and 127 as a shell has them, 128 and its number for a signal. At a terminal the "
+        "command has one of its own; where input or output is a pipe, it has pipes.",
         epilog=EXAMPLE,
     )
     running.add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object instead of the output")
     parser.add_argument("argv", metavar="CMD", nargs=argparse.REMAINDER, help="the command and its arguments, after --")
     parser.set_defaults(action=lambda given: action(parser, given))
 
@@ -29,8 +36,71 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     argv = given.argv[1:] if given.argv[:1] == ["--"] else given.argv
     if not argv:
         parser.error("a command is missing: put it after --")
+    if given.json:
+        return _as_json(given, argv)
+    at_terminal = os.isatty(0) and os.isatty(1)  # with a pipe on one side, pipes stay pipes
+    config = running.config(given, at_terminal=at_terminal)
     from ringfence.sync import Sandbox
 
-    with Sandbox(running.config(given)) as box:
-        result = box.run(argv, input=running.caller_input(), on_stdout=running.writer(1), on_stderr=running.writer(2))
+    with Sandbox(config) as box:
+        try:
+            result = _at_terminal(box, argv) if at_terminal else _piped(box, argv)
+        except CommandError as error:  # it was not started
+            return running.complain(error)
     return running.status_of(result)
+
+
+def _at_terminal(box: Sandbox, argv: list[str]) -> Result:
+    from ringfence.cli import terminal
+
+    try:
+        return terminal.run(box, argv)
+    except terminal.Ended as ended:
+        raise SystemExit(128 + ended.number) from None
+
+
+def _piped(box: Sandbox, argv: list[str]) -> Result:
+    from ringfence.cli import relay
+
+    with box.spawn(argv) as process:
+        return relay.piped(process)
+
+
+def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
+    """The result as data, its output within it. Not promised: output that is not UTF-8, byte by byte."""
+    import json
+
+    from ringfence.cli import relay
+    from ringfence.sync import Sandbox, SandboxLimits
+
+    source = relay.caller_input()
+    data = b""
+    if source >= 0:
+        with open(source, "rb", closefd=False) as file:
+            data = file.read()
+    with Sandbox(running.config(given, kept=SandboxLimits().output_bytes)) as box:
+        result = box.run(argv, input=data)
+    print(json.dumps(_data(result)))
+    return running.status_of(result)
+
+
+def _data(result: Result) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {
+        "argv": result.argv,
+        "outcome": {"kind": type(result.outcome).__name__, **asdict(result.outcome)},
+        "ok": result.ok,
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "truncated": result.truncated,
+        "usage": asdict(result.usage),
+        "files_created": result.files_created,
+        "denials": [asdict(denial) for denial in result.denials],
+        "notes": result.notes,
+        "enforcement": asdict(result.enforcement),
+        "backend": result.backend,
+        "policy_hash": result.policy_hash,
+    }

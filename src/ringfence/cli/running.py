@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringfence.errors import CommandError, RingfenceError
+from ringfence.errors import ArgumentError, CommandError, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.outcome import Result
@@ -17,54 +17,85 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 2
 """Output is passed on as it comes; the result keeps next to nothing of it."""
+MOST_LINES = 5
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", metavar="FILE", action="append", help="a policy file; a further one can only take away")
-    parser.add_argument("--workspace", metavar="DIR", help="the folder that the box may write (default: this one)")
-    parser.add_argument("--tier", metavar="T", help="the boundary, by name (default: the strongest there is)")
-    parser.add_argument("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120)")
+    add = parser.add_argument
+    add("--policy", metavar="FILE", action="append", help="a policy file; a further one can only take away")
+    add("--workspace", metavar="DIR", help="the folder that the box works in (default: this one)")
+    add("--mode", metavar="M", help="read-only, workspace-write (the default) or danger-full-access")
+    add("--tier", metavar="T", help="the boundary, by name (default: the strongest there is)")
+    add("--rw", metavar="PATH", action="append", help="a further folder or file that may be written")
+    add("--ro", metavar="PATH", action="append", help="a further folder or file that may be read")
+    add("--env", metavar="NAME[=V]", action="append", help="a variable to set; without a value, the caller's")
+    add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
 
 
-def config(given: argparse.Namespace) -> SandboxConfig:
-    """The config of the options. --timeout may be longer than the default limit: on a command line it is the limit."""
+def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int = KEPT_BYTES) -> SandboxConfig:
+    """The config of the options. --timeout may be longer than the default limit: on a command line it is the limit.
+
+    A person at a terminal sees how long it takes and has Ctrl-C: there no time limit holds that nobody asked for.
+    """
     from ringfence.policy.config import SandboxConfig, SandboxLimits
 
-    limits = SandboxLimits(output_bytes=KEPT_BYTES, **({"wall_seconds": given.timeout} if given.timeout is not None else {}))
-    if given.policy:
-        from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
+    environment = _environment(given.env or ())
+    limits = SandboxLimits(output_bytes=kept)
+    if at_terminal and not given.policy:
+        limits = replace(limits, wall_seconds=None, cpu_seconds=None)
+    if given.timeout is not None:
+        limits = replace(limits, wall_seconds=given.timeout)
+    options = SandboxConfig(
+        workspace=given.workspace or ".",
+        tier=given.tier or "auto",
+        mode=given.mode or "workspace-write",
+        writable=[os.path.abspath(path) for path in given.rw or ()],
+        read_only=[os.path.abspath(path) for path in given.ro or ()],
+        environment=environment,
+        limits=limits,
+    )
+    if not given.policy:
+        return options
+    from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
 
-        said = {"workspace": given.workspace, "tier": given.tier, "limits.wall_seconds": given.timeout}
-        return load_config(
-            given.policy, SandboxConfig(workspace=given.workspace or ".", tier=given.tier or "auto", limits=limits), said
-        )
-    return SandboxConfig(workspace=given.workspace or ".", tier=given.tier or "auto", limits=limits)
+    said = {name: getattr(given, name) for name in ("workspace", "tier", "mode")}
+    said |= {"writable": given.rw, "read_only": given.ro, "environment": environment or None}
+    return load_config(given.policy, options, {**said, "limits.wall_seconds": given.timeout})
 
 
-def caller_input() -> bytes | None:
-    """What the caller pipes or redirects to us, read whole; nothing where standard input is a terminal, a device or closed."""
-    try:
-        mode = os.fstat(0).st_mode
-        if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
-            return None
-        return sys.stdin.buffer.read()
-    except (OSError, AttributeError, ValueError):
-        return None
+def _environment(given: Sequence[str]) -> dict[str, str]:
+    environment = {}
+    for word in given:
+        name, equals, value = word.partition("=")
+        if not equals and name not in os.environ:
+            raise ArgumentError(f"--env {name}: the variable is not set here.", hint=f"Give it a value: --env {name}=VALUE.")
+        environment[name] = value if equals else os.environ[name]
+    return environment
 
 
-def writer(descriptor: int) -> Callable[[bytes], None]:
-    """A callback that passes output on at once; a reader that is gone ends us as it would end the command."""
+def complain(error: RingfenceError) -> int:
+    """One line on standard error; the exit status that goes with it."""
+    from ringfence.cli.shown import shown
 
-    def write(data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
+    print(f"ringfence: {shown(str(error))}", file=sys.stderr)
+    return error.exit_status
 
-    return write
+
+def summary(result: Result) -> None:
+    """On standard error, when the command is over: what was refused and what was not kept up. Nothing when there is nothing."""
+    from ringfence.cli.shown import shown
+
+    for denial in result.denials[:MOST_LINES]:
+        more = f": {denial.detail}" if denial.detail else f" ({denial.rule})"
+        print(f"ringfence: {denial.kind} {shown(denial.target + more)}", file=sys.stderr)
+    if len(result.denials) > MOST_LINES:
+        print(f"ringfence: and {len(result.denials) - MOST_LINES} more", file=sys.stderr)
 
 
 def status_of(result: Result) -> int:
-    """The exit status of a result, with one line on standard error where the command did not simply exit."""
+    """The exit status of a result, with lines on standard error where there is more to say than it."""
+    if result.denials:
+        summary(result)
     if result.exit_code is not None:
         return result.exit_code
     if result.signal is not None:
@@ -72,6 +103,5 @@ def status_of(result: Result) -> int:
     try:
         result.raise_for_status()
     except CommandError as error:
-        print(f"ringfence: {error}", file=sys.stderr)
-        return error.exit_status
+        return complain(error)
     raise RingfenceError("a result that is neither ok nor an error.")

@@ -30,17 +30,17 @@ LOOK_AGAIN = 500
 class Ended(Exception):
     """A signal that ends us came: its number."""
 
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
-def wanted() -> bool:
-    """Whether there is a terminal on both sides; with a pipe on one, pipes stay pipes."""
-    return os.isatty(IN) and os.isatty(OUT)
 
-
-def run(box: Sandbox, argv: list[str], env: dict[str, str]) -> Result:
+def run(box: Sandbox, argv: list[str]) -> Result:
     """Run a command at a terminal to its end. Raises Ended for a signal that ends us; then nothing of it is left."""
     size = os.get_terminal_size(OUT)
-    named = {"TERM": os.environ.get("TERM") or "dumb", **env}
-    with box.spawn(argv, env=named, terminal=(max(size.lines, 1), max(size.columns, 1))) as process:
+    with box.spawn(
+        argv, env={"TERM": os.environ.get("TERM") or "dumb"}, terminal=(max(size.lines, 1), max(size.columns, 1))
+    ) as process:
         return Session(process).run()
 
 
@@ -71,13 +71,13 @@ class Session:
     def _until_stopped(self) -> Result | None:
         relay, process = self.relay, self.process
         while process.poll() is None:
+            if process.stopped:
+                return None
             relay.source = IN if self.raw else -1
             relay.patience = None if self.raw else LOOK_AGAIN
             relay.turn()
             if not self.raw:
                 self._take()
-            if process.stopped:
-                return None
         return relay.rest()
 
     def _show(self, data: bytes) -> None:
@@ -114,7 +114,9 @@ class Session:
 
     def _stop(self) -> None:
         self._give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)  # the shell's `fg` sends SIGCONT, and this returns
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)  # the shell's `fg` sends SIGCONT, and this returns; without a shell, at once
+        signal.signal(signal.SIGTSTP, handler)
         self._take()
         self.process.send_signal(signal.SIGCONT)
 
