@@ -131,6 +131,10 @@ class Enforcement:
     open_files: Enforced = NOT_ENFORCED
     file_size: Enforced = NOT_ENFORCED
     disk: Enforced = NOT_ENFORCED
+    inodes: Enforced = NOT_ENFORCED
+    cpu_share: Enforced = NOT_ENFORCED
+    lifetime: Enforced = NOT_ENFORCED
+    idle: Enforced = NOT_ENFORCED
     output: Enforced = NOT_ENFORCED
 
     def without(self, paths: str) -> Enforcement:

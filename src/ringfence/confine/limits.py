@@ -39,6 +39,16 @@ def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
         enforced["open_files"] = exact if asked_for(policy) else late
     if limits.file_size_bytes is not None:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
-    if limits.memory_bytes is not None:
-        enforced["memory"] = Enforced(Level.NONE, "", "not built in this version")
+    without = "not built in this version" + ("; best_effort goes without it" if policy.best_effort else "")
+    for dimension, asked in (
+        ("memory", limits.memory_bytes or limits.memory_guaranteed_bytes),
+        ("max_processes", limits.max_processes),
+        ("disk", limits.disk_bytes),
+        ("inodes", limits.inodes),
+        ("cpu_share", limits.cpu_limit or limits.cpu_guaranteed),
+        ("lifetime", limits.lifetime_seconds),
+        ("idle", limits.idle_seconds),
+    ):
+        if asked is not None:
+            enforced[dimension] = Enforced(Level.NONE, "", without)
     return enforced
