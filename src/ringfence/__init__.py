@@ -39,7 +39,7 @@ _PLACES = {
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
     **dict.fromkeys(
-        ("CapHit", "Cancelled", "Denial", "Enforcement", "Exited", "NotStarted", "Outcome", "Result", "Signaled"),
+        ("CapHit", "Cancelled", "Change", "Denial", "Enforcement", "Exited", "NotStarted", "Outcome", "Result", "Signaled"),
         "ringfence.outcome",
     ),
 }
@@ -47,6 +47,7 @@ _PLACES = {
 __all__ = [
     "Cancelled",
     "CapHit",
+    "Change",
     "Connection",
     "Denial",
     "Enforcement",

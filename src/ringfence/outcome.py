@@ -198,6 +198,19 @@ def _whole_start(data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """What a box changed in its private copy of a protected path. The host's is as it was; path is where that lies.
+
+    diff is text to read, with everything spelled out that a terminal would act on. offered are settings of git, (key, value),
+    that may be taken over: none that git runs, none that the host's file has already.
+    """
+
+    path: str
+    diff: str
+    offered: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One run, ended. What the command did is here as a value; what ringfence failed to do would have been raised."""
 

@@ -13,7 +13,7 @@ from anyio.lowlevel import RunVar
 
 from ringfence import errors
 from ringfence.files import Files
-from ringfence.outcome import Result
+from ringfence.outcome import Change, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
@@ -249,6 +249,14 @@ class Sandbox(Opened):
         from ringfence.world.connection import open_connection
 
         return Connection(await awaiting(open_connection(self._open(), port, host, wait)))
+
+    async def changes(self) -> tuple[Change, ...]:
+        """What the box has changed in its private copies of protected paths until now, such as `.git/config`.
+
+        The host's files are as they were. apply_changes(keys) takes over settings that are offered. Raises PathError where
+        the box holds more there than is read (4 MiB).
+        """
+        return await awaiting(self._open().changes())
 
     async def ps(self) -> list[ProcessInfo]:
         """Every process in the box, sorted by pid; those of ringfence are left out."""

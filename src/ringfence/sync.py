@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from ringfence import errors
-from ringfence.outcome import NotStarted, Result
+from ringfence.outcome import Change, NotStarted, Result
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process import asking
 from ringfence.process.command import Command, as_bytes
@@ -179,6 +179,10 @@ class Sandbox(Opened):
         from ringfence.world.connection import open_connection
 
         return Connection(blocking(open_connection(self._open(), port, host, wait)))
+
+    def changes(self) -> tuple[Change, ...]:
+        """What the box has changed in its private copies of protected paths; see ringfence.Sandbox.changes."""
+        return blocking(self._open().changes())
 
     def ps(self) -> list[ProcessInfo]:
         """Every process in the box; see ringfence.Sandbox.ps."""

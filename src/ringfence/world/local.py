@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.plan import Prepared
-from ringfence.outcome import REFUSED, Denial, Enforcement, Result
+from ringfence.outcome import REFUSED, Change, Denial, Enforcement, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -34,6 +34,7 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        self.changed: tuple[Change, ...] = ()  # as it was last asked for
         self._runs: list[Run] = []
         self.untold: tuple[Denial, ...] = ()  # what the last look found, after the last result
 
@@ -106,6 +107,20 @@ class LocalWorld:
         if self.watch is None:
             return ()
         return tuple(self.watch.planted.reported) if self.closed else self.watch.look(idle=self._idle())
+
+    def changes(self) -> Waits[tuple[Change, ...]]:
+        """What the box has changed in its private copies until now."""
+        self.must_be_open()
+        private = [each for each in self.prepared.plan.protected if each.copy]
+        if self.watch is None or not private:
+            return ()
+        from ringfence.confine.protected.changes import compare  # read at the end of a box, by those who ask
+        from ringfence.confine.protected.plan import COPIES
+        from ringfence.world.copies import read_copies
+
+        copies = yield from read_copies(self.files, COPIES)
+        self.changed = compare(private, copies.files, copies.links, self.watch.content_before)
+        return self.changed
 
     def _idle(self) -> bool:
         """Whether no run of the box is under way. What a run left behind is not one."""
@@ -348,6 +363,27 @@ class Opened:
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
         return self._world.planted()
+
+    def apply_changes(self, keys: Sequence[str]) -> list[str]:
+        """Take settings over into the host's files: those of keys that the last call of changes() offered.
+
+        Also after the end of the box. Returns the paths of the files that were changed. Raises ArgumentError for a key that was not
+        offered, HostError where a file is locked or cannot be written. Not promised: all or nothing over several files.
+        """
+        if isinstance(keys, (str, bytes)):
+            raise TypeError("apply_changes() takes a list of keys.")
+        changed = self._world.changed if self._world is not None else ()
+        known = {key for change in changed for key, _ in change.offered}
+        if missing := [key for key in keys if key not in known]:
+            raise errors.ArgumentError(f"{missing[0]!r} was not offered.", hint="Name keys of changes()[n].offered.")
+        from ringfence.confine.protected.harmless import take_over  # as in changes()
+
+        done = []
+        for change in changed:
+            if chosen := [setting for setting in change.offered if setting[0] in keys]:
+                take_over(change.path, chosen)
+                done.append(change.path)
+        return done
 
     def _refuse(self) -> None:
         """Raise PlantedError, once, for what the last look found and the policy refuses."""

@@ -49,6 +49,7 @@ class Mounts:
         self._put_back = put_back
         self._table = -1
         self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
+        self.first = dict(self._content)
 
     def open(self, pid: int) -> int:
         """Begin to watch the box with this first process; returns what to poll for POLLPRI, -1 where nothing is mounted.

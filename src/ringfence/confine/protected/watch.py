@@ -76,6 +76,10 @@ class Watch:
             self._table = -1
         self._mounts.close()
 
+    def content_before(self, path: str) -> object:
+        """What a protected file of the host held when the box began: bytes where they are few."""
+        return self._mounts.first.get(path)
+
     def _watch_names(self) -> None:
         if not self._named:
             self._named = True
