@@ -115,6 +115,39 @@ def test_a_place_of_the_home_that_links_into_the_workspace_is_covered_there(home
         assert readable(box, workspace) == []
 
 
+def test_a_place_of_the_home_that_links_to_the_workspace_itself_is_a_contradiction(home: Path, workspace: Path) -> None:
+    (home / ".gnupg").unlink()
+    (home / ".gnupg").symlink_to(workspace)
+    with pytest.raises(errors.ConfigError, match=r"must not be read \(built in: ~/.gnupg\)"):
+        Sandbox(SandboxConfig(workspace=workspace)).__enter__()
+
+
+def test_a_home_in_a_pattern_is_the_callers_and_other_relative_ones_are_of_the_workspace(home: Path, workspace: Path) -> None:
+    for folder in (home, workspace):
+        (folder / "secrets").mkdir()
+        (folder / "secrets" / "x").write_text(SECRET)
+    for deny, expected in (
+        (["~/secrets"], ["w/secrets/x"]),
+        (["secrets"], ["h/secrets/x"]),
+        (["./secrets/"], ["h/secrets/x"]),
+        (["~/s*/x", "s*/x"], []),
+        (["/secrets"], ["h/secrets/x", "w/secrets/x"]),
+    ):
+        with Sandbox(SandboxConfig(workspace=workspace, read_only=[home / "secrets"], deny=[])) as box:
+            assert box.run(["/bin/true"]).ok  # the control of the next line
+        with Sandbox(SandboxConfig(workspace=workspace, read_only=[home], deny=deny)) as box:
+            seen = [f"h/{name}" for name in readable(box, home) if name != "plain"]
+            assert seen + [f"w/{name}" for name in readable(box, workspace)] == expected, deny
+
+
+def test_a_variable_that_names_a_folder_above_the_workspace_is_a_note(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEX_HOME", str(workspace.parent))
+    (workspace / "file").write_text("x")
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert readable(box, workspace) == ["file"]
+        assert any("$CODEX_HOME" in note for note in box.run(["/bin/true"]).notes)
+
+
 def test_what_the_callers_variables_name_is_covered(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "kube.yaml").write_text(SECRET)
     (workspace / "other.yaml").write_text("plain")

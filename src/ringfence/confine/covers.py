@@ -14,7 +14,7 @@ from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy import patterns
 from ringfence.policy.patterns import within
 from ringfence.policy.resolve import ResolvedPolicy, mounts_below
-from ringfence.policy.secrets import IN_HOME, Secrets, secrets_of
+from ringfence.policy.secrets import BY_VARIABLE, IN_HOME, Secrets, secrets_of
 from ringfence.policy.walk import MOUNTED, TWIN, Match, Tree, match, remembered
 
 MAX_COVERS = 50_000
@@ -80,12 +80,13 @@ class _Look:
             if here is not None:
                 self.used.add(rule)
                 self.named.append(here)
-                self.add(here)
+                self.add(here, named=True)
 
-    def add(self, here: Match) -> None:
+    def add(self, here: Match, *, named: bool) -> None:
+        """Cover a match, and what it leads to where it is a link. named: by its path, not found by a walk."""
         if any(within(root, here.path) for root in self.shared):
-            raise ConfigError(f"{here.path} must not be read ({here.rule}), and a folder of the box is or lies in it.",
-                              hint="Take one of the two away.")  # fmt: skip
+            self._holds_a_root(here, here.path, named)
+            return
         if any(within(here.path, root) for root in self.shared):
             self.found.setdefault(here.path, here)
         elif any(within(here.path, place) for place in self.mounted):
@@ -96,9 +97,19 @@ class _Look:
             if target is None or stat.S_ISLNK(target.kind):
                 return
             if any(within(root, target.path) for root in self.shared):
-                self.notes.append(f"{here.path} leads to {target.path}, which holds a folder of the box: only the link is covered.")
+                self._holds_a_root(here, target.path, named)
             else:
-                self.add(target)
+                self.add(target, named=named)
+
+    def _holds_a_root(self, here: Match, path: str, named: bool) -> None:
+        """A folder of the box is in what must not be read. That is a contradiction, unless a box can have made the link, or a
+        variable of the caller says only where things lie."""
+        if named and not here.rule.startswith(BY_VARIABLE):
+            raise ConfigError(
+                f"{here.path} must not be read ({here.rule}), and a folder of the box is or lies in it.",
+                hint="Take one of the two away.",
+            )
+        self.notes.append(f"{path}, where {here.path} leads ({here.rule}), holds a folder of the box, so it is not covered.")
 
     def globs(self, secrets: Secrets, most: int, count: int) -> None:
         """What is named by patterns: one walk of each folder, which ends where another one begins."""
@@ -114,7 +125,7 @@ class _Look:
                 self._plan_walk(prefix, (pattern,), ())
         for each in self._walked(most, count):
             self.used.add(denied.get(each.rule, each.rule))
-            self.add(each)
+            self.add(each, named=False)
         for tree in self.trees.values():
             self._unlisted(tree)
 

@@ -87,6 +87,8 @@ IN_VARIABLES = (
     "PASSWORD_STORE_DIR", "SOPS_AGE_KEY_FILE", "VAULT_TOKEN_PATH",
 )  # fmt: skip
 """Variables whose value is a path of credentials, or several with ':' between them."""
+BY_VARIABLE = "built in: $"
+"""How the rule of such a path begins."""
 
 
 class Secrets(NamedTuple):
@@ -103,7 +105,7 @@ def secrets_of(deny: Sequence[str], workspace: str, shared: Sequence[str], envir
     A pattern for any folder of the workspace (`**/.env`) holds in the other shared folders too.
     """
     paths = [(literal(pattern), pattern) for pattern in deny if not is_glob(pattern)]
-    paths += [(path, f"built in: ${name}") for name, path in _named_by(environment)]
+    paths += [(path, f"{BY_VARIABLE}{name}") for name, path in _named_by(environment)]
     globs = [pattern for pattern in deny if is_glob(pattern)]
     start = f"{escaped(workspace)}/**/"
     for pattern in tuple(globs):
