@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.policy.links import real_path
 from ringfence.policy.patterns import escaped
 from ringfence.policy.secrets import refuse_open
 
@@ -64,8 +65,9 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     """Look at every path of config. Raises WorkspaceError or ConfigError; makes and changes nothing."""
     workspace = _workspace(os.fspath(config.workspace), home) if config.workspace is not None else None
     base = workspace.path if workspace else "/"
-    read_only = tuple(_extra(os.path.join(base, path), "read_only") for path in config.read_only)
-    writable = tuple(_extra(os.path.join(base, path), "writable") for path in config.writable)
+    shared = [*([workspace.path] if workspace else []), *(_real(os.path.join(base, path)) for path in config.writable)]
+    writable = tuple(_extra(os.path.join(base, path), "writable", shared) for path in config.writable)
+    read_only = tuple(_extra(os.path.join(base, path), "read_only", shared) for path in config.read_only)
     for folder in writable:
         if folder.path == "/" or _contains(folder.path, os.path.realpath(home)) or folder.path in SYSTEM:
             raise ConfigError(f"writable may not be {folder.path}: too much of the host would be open.")
@@ -76,7 +78,9 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         if any(folder.path == other.path for other in read_only):
             named = "workspace" if folder is workspace else "writable"
             raise ConfigError(f"{named} names {folder.path}, which read_only names too: one of them must go.")
-    devices = tuple({folder.path: folder for folder in (_device(os.path.join(base, path)) for path in config.devices)}.values())
+    devices = tuple(
+        {folder.path: folder for folder in (_device(os.path.join(base, path), shared) for path in config.devices)}.values()
+    )
     passed = {name: os.environ[name] for name in config.pass_environment if name in os.environ}
     root = workspace.path if workspace else EPHEMERAL
     deny = tuple(absolute_pattern(pattern, root, home) for pattern in config.deny)
@@ -176,10 +180,14 @@ def _checked_workspace(given: str, home: str) -> Folder:
     return Folder(path, found.st_dev, found.st_ino, True, (found.st_uid, found.st_gid))
 
 
-def _extra(given: str, where: str) -> Folder:
+def _real(path: str) -> str:
+    return os.path.realpath(path) if "\0" not in path else path  # _extra refuses it by name
+
+
+def _extra(given: str, where: str, shared: Sequence[str]) -> Folder:
     try:
-        path = os.path.realpath(given)
-        found = os.stat(path)
+        path = real_path(os.path.abspath(given), shared)
+        found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where} names {given!r}, which cannot be used: {getattr(error, 'strerror', error)}.") from None
     if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
@@ -190,10 +198,10 @@ def _extra(given: str, where: str) -> Folder:
 OWN_DEVICES = ("/dev/ptmx", "/dev/console", "/dev/shm", "/dev/pts")
 
 
-def _device(given: str) -> Folder:
+def _device(given: str, shared: Sequence[str]) -> Folder:
     try:
-        path = os.path.realpath(given)
-        found = os.stat(path)
+        path = real_path(os.path.abspath(given), shared)
+        found = os.lstat(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"devices names {given!r}, which cannot be used: {getattr(error, 'strerror', error)}.") from None
     if not (stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode)):
