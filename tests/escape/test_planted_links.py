@@ -23,13 +23,13 @@ def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="rf-tests-") as above:
         folder = Path(above)
         folder.chmod(0o755)
-        for name in ("work", "victim", "tools"):
+        for name in ("box", "victim", "tools"):
             (folder / name).mkdir(mode=0o755)
         (folder / "victim/f").write_text("secret")
         yield folder
 
 
-def plant(place: Path, folder: str = "work") -> None:
+def plant(place: Path, folder: str = "box") -> None:
     """What an earlier box left in a folder that it could write."""
     with Sandbox(SandboxConfig(workspace=place / folder)) as box:
         code = f"import os\nos.symlink({str(place / 'victim')!r}, 'keys')\nos.mkdir('real')\nos.symlink('../keys', 'real/keys')"
@@ -39,7 +39,7 @@ def plant(place: Path, folder: str = "work") -> None:
 CONFIGS: dict[str, dict[str, Any]] = {
     "read_only": {"read_only": ["keys"]},
     "read_only, further down": {"read_only": ["real/keys/f"]},
-    "read_only, absolute": {"read_only": ["{place}/work/keys"]},
+    "read_only, absolute": {"read_only": ["{place}/box/keys"]},
     "read_only, by a way of the caller's": {"read_only": ["{place}/mine/keys"]},
     "read_only, by a link of the caller's to one": {"read_only": ["{place}/deeper"]},
     "writable": {"writable": ["keys"]},
@@ -51,24 +51,24 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_no_folder_is_mounted_through_a_link_of_an_earlier_box(kind: str, tier: str, place: Path) -> None:
-    (place / "mine").symlink_to(place / "work")
-    (place / "deeper").symlink_to(place / "work/keys")
-    for folder in ("work", "tools"):
+    (place / "mine").symlink_to(place / "box")
+    (place / "deeper").symlink_to(place / "box/keys")
+    for folder in ("box", "tools"):
         plant(place, folder)
     config = {name: [path.format(place=place) for path in paths] for name, paths in CONFIGS[kind].items()}
     with pytest.raises(errors.ConfigError, match=r"goes through .*keys"):
-        Sandbox(SandboxConfig(tier=tier, workspace=place / "work", **config)).__enter__()
+        Sandbox(SandboxConfig(tier=tier, workspace=place / "box", **config)).__enter__()
     assert os.listdir(place / "victim") == ["f"]
 
 
 def test_without_being_named_the_target_of_a_link_is_not_there_and_named_by_itself_it_is(place: Path) -> None:
     plant(place)
     look = ["cat", "keys/f"]
-    with Sandbox(SandboxConfig(workspace=place / "work")) as box:
+    with Sandbox(SandboxConfig(workspace=place / "box")) as box:
         assert box.run(look).stdout == ""
     (place / "own").symlink_to(place / "victim")  # a link of the caller's, where no box writes
     for named in (place / "victim", place / "own"):
-        with Sandbox(SandboxConfig(workspace=place / "work", read_only=[named])) as box:
+        with Sandbox(SandboxConfig(workspace=place / "box", read_only=[named])) as box:
             assert box.run(look).stdout == "secret"
 
 
@@ -79,12 +79,12 @@ def test_the_end_of_a_box_goes_through_no_link(named: bool, tier: str, place: Pa
         "for folder in (os.environ['HOME'], os.environ['TMPDIR']): os.symlink(victim, folder + '/out')"
     )
     before = os.stat(place / "victim/f")
-    with Sandbox(SandboxConfig(tier=tier, workspace=place / "work" if named else None)) as box:
+    with Sandbox(SandboxConfig(tier=tier, workspace=place / "box" if named else None)) as box:
         box.execute(code).raise_for_status()
     after = os.stat(place / "victim/f")
     assert os.listdir(place / "victim") == ["f"] and (place / "victim/f").read_text() == "secret"
     assert (before.st_mode, before.st_uid, before.st_ctime_ns) == (after.st_mode, after.st_uid, after.st_ctime_ns)
-    assert named is (place / "work/sub").is_symlink()
+    assert named is (place / "box/sub").is_symlink()
 
 
 def test_a_real_path_is_found_through_the_caller_s_links_and_no_others(tmp_path: Path) -> None:
