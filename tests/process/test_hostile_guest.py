@@ -274,3 +274,58 @@ def test_a_box_is_not_made_unless_its_guest_says_that_it_is_ready(said: bytes, e
         box.send({"op": "begin"}, [])
         with pytest.raises(error):
             blocking(boxes._ready(box, time.monotonic() + BOUND_SECONDS))
+
+
+def at_terminal(box: Box) -> Run:
+    run = Run(box, SandboxLimits(), None)
+    try:
+        run.start({"op": "run", "argv": ["x"], "terminal": [24, 80]}, None)
+        blocking(run.finish())
+    finally:
+        run.release()
+    return run
+
+
+def says_started_with(*descriptors: Callable[[], int]) -> Guest:
+    def guest(box: socket.socket, run: socket.socket, pipes: list[int]) -> None:
+        raw(run, wire.encode({"started": 7}), [opened() for opened in descriptors])
+        raw(run, wire.encode(ENDED), [])
+
+    return guest
+
+
+def outer() -> int:
+    return os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+
+
+def inner() -> int:
+    return os.openpty()[1]
+
+
+def a_file() -> int:
+    return os.open("/proc/self/status", os.O_RDONLY)
+
+
+def a_device() -> int:
+    return os.open("/dev/zero", os.O_RDONLY)
+
+
+def test_the_outer_end_of_a_terminal_is_taken() -> None:
+    with box_with(says_started_with(outer)) as box:
+        assert at_terminal(box).outcome() == Exited(0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [(), (a_file,), (inner,), (a_device,), (lingering,), (outer, outer)],
+    ids=lambda sent: "+".join(f.__name__ for f in sent),
+)
+def test_anything_else_that_a_guest_sends_for_a_terminal_is_closed_and_ends_the_box(sent: tuple[Callable[[], int], ...]) -> None:
+    before = look().descriptors
+    began = time.monotonic()
+    with box_with(says_started_with(*sent)) as box:
+        with pytest.raises(ProtocolError):
+            at_terminal(box)
+        assert os.waitid(os.P_PIDFD, box.pidfd, os.WEXITED | os.WNOWAIT) is not None
+    assert time.monotonic() - began < BOUND_SECONDS
+    assert look().descriptors == before

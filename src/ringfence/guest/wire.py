@@ -140,7 +140,7 @@ def receive(channel: "_socket.socket", most: int) -> tuple[bytes, list[int]]:
             descriptors += [int.from_bytes(content[at : at + 4], sys.byteorder) for at in range(0, whole, 4)]
     if len(descriptors) > most or flags & (_socket.MSG_TRUNC | _socket.MSG_CTRUNC):
         for descriptor in descriptors:
-            _close_unasked(descriptor)
+            close_unasked(descriptor)
         raise WireError("a packet larger than this protocol allows")
     return data, descriptors
 
@@ -153,7 +153,8 @@ def refuse_descriptors(channel: "_socket.socket") -> None:
         pass
 
 
-def _close_unasked(descriptor: int) -> None:
+def close_unasked(descriptor: int) -> None:
+    """Close what a peer sent and nobody asked for."""
     # Whoever closes a socket last waits for what it has not sent, as long as its SO_LINGER says (socket(7)): a peer could
     # stop us with one of its own. Nothing but a socket has that option.
     try:

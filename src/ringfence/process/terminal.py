@@ -11,6 +11,7 @@ import struct
 import termios
 
 from ringfence.errors import ArgumentError, ProtocolError
+from ringfence.guest import wire
 
 PTMX = os.makedev(5, 2)  # Documentation/admin-guide/devices.txt
 TIOCGPTN = 0x80045430  # asm-generic/ioctls.h
@@ -41,7 +42,7 @@ def accept(descriptors: list[int]) -> int:
     except OSError:
         pass
     for descriptor in descriptors:
-        os.close(descriptor)
+        wire.close_unasked(descriptor)
     raise ProtocolError("the guest sent something that is not the outer end of a terminal.")
 
 
