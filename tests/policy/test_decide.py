@@ -83,6 +83,12 @@ def decided(act: str, **settings: object) -> Decision:
         ("write .git/index", {}, True, "filesystem.workspace"),
         ("write .git/refs/heads/config", {}, True, "filesystem.workspace"),
         ("write hooks/x", {}, True, "filesystem.workspace"),
+        ("write .vscode/tasks.json", {}, False, "built in: .vscode"),
+        ("read .vscode/tasks.json", {}, True, "filesystem.workspace"),
+        ("write .envrc", {}, False, "built in: .envrc"),
+        ("write sub/.envrc", {}, True, "filesystem.workspace"),
+        ("write /x/.mcp.json", {"writable": (folder("/x"),)}, False, "built in: .mcp.json"),
+        ("write .bashrc", {}, True, "filesystem.workspace"),
         ("exec /nowhere/program", {}, False, "default"),
         ("exec ./build.sh --all", {}, True, "filesystem.workspace"),
         ("exec no-such-program-anywhere", {}, False, "PATH"),
@@ -149,8 +155,22 @@ def test_a_box_does_what_was_decided(tmp_path: Path) -> None:
         os.chmod(tmp_path / name, 0o644)
     (work / "link").symlink_to("/etc/login.defs")
     (work / "to-closed").symlink_to(work / "closed" / "x")
+    (work / ".vscode").mkdir()
+    (work / ".vscode" / "tasks.json").write_text("{}")
+    (work / ".git" / "hooks").mkdir(parents=True)
+    (work / ".git" / "hooks" / "pre-commit").write_text("")
+    (work / ".git" / "hooks" / "pre-commit").chmod(0o755)
+    (work / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    files += ["work/.vscode/tasks.json", "work/.bashrc", "work/.pre-commit-config.yaml", "work/Makefile"]
+    for name in ("work/.bashrc", "work/.pre-commit-config.yaml", "work/Makefile", "work/.vscode/tasks.json"):
+        (tmp_path / name).write_text("content")
+        os.chmod(tmp_path / name, 0o644)
     config = SandboxConfig(
-        workspace=work, read_only=[beside, work / "sub" / "inner"], writable=[shared], deny=["**/.env", "closed"]
+        workspace=work,
+        protect=["Makefile"],
+        read_only=[beside, work / "sub" / "inner"],
+        writable=[shared],
+        deny=["**/.env", "closed"],
     )
     resolved = resolve(config, home=os.path.expanduser("~"))
     acts = [str(tmp_path / name) for name in files] + [

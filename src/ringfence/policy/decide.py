@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ringfence.errors import ArgumentError
+from ringfence.policy import settings
 from ringfence.policy.patterns import covers, within
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.secrets import built_in_rule, secrets_of
@@ -119,10 +120,29 @@ class _Files:
         rule = next((pattern for pattern in self.policy.protect if covers(pattern, path)), "")
         if rule:
             return Decision(False, "filesystem.protect", f"{rule} may be read and not changed")
-        name = protected_in_git(path)
-        if name:
+        if name := protected_in_git(path):
             return Decision(False, f"built in: {name}", "git outside would run what is in it; the box changes a copy of its own")
+        if name := self._setting(path):
+            return Decision(False, f"built in: {name}", "something outside would run what is in it")
         return None
+
+    def _setting(self, path: str) -> str:
+        """The name of the built-in set that holds path, of a writable folder and of each repository in it; or ''."""
+        for root in (folder.path for folder in (self.policy.workspace, *self.policy.writable) if folder):
+            if not within(path, root) or path == root:
+                continue
+            folder = root
+            for name in path[len(root) :].strip("/").split("/"):
+                top, there = folder == root, os.path.lexists(f"{folder}/{name}")
+                git = os.path.lexists(f"{folder}/{settings.GIT}")
+                if name in settings.SETTINGS and (top or (git and there)):
+                    return name
+                if there and (
+                    (top and name in settings.SHELLS) or (git and name in settings.HOOK_MANAGERS and _runs_hooks(folder))
+                ):
+                    return name
+                folder = f"{folder}/{name}"
+        return ""
 
     def _innermost(self, path: str, *, write: bool) -> Decision:
         if self.policy.mode == "danger-full-access":
@@ -147,6 +167,15 @@ class _Files:
         yield from ((folder.path, False, "filesystem.read_only") for folder in policy.read_only)
         yield from ((path, writable, "the system's folders") for path, writable in self.mounts.items())
         yield from ((path, True, OWN_RULE) for path in OWN)
+
+
+def _runs_hooks(repository: str) -> bool:
+    """Whether git runs hooks of a repository; not looked at is core.hooksPath."""
+    hooks = f"{repository}/{settings.GIT}/{settings.HOOKS}"
+    try:
+        return any(os.access(f"{hooks}/{name}", os.X_OK) for name in os.listdir(hooks) if name in settings.HOOK_NAMES)
+    except OSError:
+        return False
 
 
 GIT_FILES = ("config", "config.worktree", "commondir", "gitdir")

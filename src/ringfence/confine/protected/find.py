@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 
-from ringfence.confine.protected import names
 from ringfence.confine.protected.look import Look
 from ringfence.confine.protected.plan import Found
 from ringfence.confine.protected.planted import TREES, writable_folders
 from ringfence.confine.protected.repository import Repositories
 from ringfence.errors import ConfigError
 from ringfence.policy import patterns
+from ringfence.policy import settings as names
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.walk import remembered
 

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
-from ringfence.confine.protected import names
 from ringfence.confine.protected.plan import Found, How, Protected, Wanted
 from ringfence.errors import WorkspaceError
+from ringfence.policy import settings as names
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 MAX_LINKS = 40

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from ringfence.confine.protected import gitconfig, names, stubs
+from ringfence.confine.protected import gitconfig, stubs
 from ringfence.confine.protected.look import Look, look
 from ringfence.confine.protected.plan import COPIES, Protected, Wanted
 from ringfence.errors import WorkspaceError
+from ringfence.policy import settings as names
 from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
 
 MAX_GIT_DIRECTORIES = 400

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ringfence.confine.protected.names import COMMON, HOOKS, WORKTREE_CONFIG
 from ringfence.confine.protected.plan import Wanted
 from ringfence.errors import WorkspaceError
 from ringfence.guest import kernel
+from ringfence.policy.settings import COMMON, HOOKS, WORKTREE_CONFIG
 
 SAME = b"./\n"
 """A `commondir` that says what its absence says. libgit2 takes the slash as needed, git does not."""
