@@ -12,9 +12,9 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ringfence.confine.protected.harmless import offered
-from ringfence.confine.protected.names import SAMPLE
 from ringfence.confine.protected.plan import COPIES, Protected
 from ringfence.outcome import Change
+from ringfence.policy.settings import SAMPLE
 
 MAX_SHOWN = 64 * 1024
 """Bytes of a file that are compared line by line."""
