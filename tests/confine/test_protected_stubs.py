@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -215,7 +214,7 @@ def test_a_repository_that_cannot_get_what_it_lacks_is_refused(repository: Path)
     with pytest.raises(WorkspaceError, match="lacks"):
         held.take([wanted])
     with pytest.raises(WorkspaceError, match="lacks"):
-        held.take([replace(wanted, inode=wanted.inode + 1)])
+        held.take([wanted._replace(inode=wanted.inode + 1)])
     (git_directory / "commondir").unlink()
     held.take([wanted])  # the control
     assert held.made

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MAX_BYTES = 256 << 10
 MAX_FILES = 32
@@ -34,8 +34,7 @@ SETTLED_NS = 50_000_000
 _kept: dict[tuple[int, ...], tuple[Entry, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What the settings of a repository name: absolute paths, with whatever links and dots are in them.
 
     hooks: values of core.hooksPath. included: files of include.path. run: words of commands that look like paths.
@@ -48,34 +47,30 @@ class Settings:
     run: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Collected:
-    worktree: str = ""
-    hooks: dict[str, None] = field(default_factory=dict)
-    included: dict[str, None] = field(default_factory=dict)
-    run: dict[str, None] = field(default_factory=dict)
-
-
 def settings_of(files: tuple[str, ...], worktree: str, home: str) -> Settings:
     """What these files of settings, and those that they include, name for a repository with this worktree."""
-    found, pending, seen = _Collected(), list(files), 0
+    top = ""
+    hooks: dict[str, None] = {}  # dictionaries, for their order
+    included: dict[str, None] = {}
+    run: dict[str, None] = {}
+    pending, seen = list(files), 0
     while pending and seen < MAX_FILES:
         path = pending.pop(0)
         seen += 1
         for key, value in _entries(path):
             last = key.rpartition(".")[2]
             if key == "core.worktree":
-                found.worktree = value
+                top = value
             elif key == "core.hookspath" and value:
-                found.hooks[_absolute(value, worktree, home)] = None
+                hooks[_absolute(value, worktree, home)] = None
             elif key == "include.path" or (key.startswith("includeif.") and last == "path"):
-                included = _absolute(value, os.path.dirname(path), home)
-                if value and included not in found.included:
-                    found.included[included] = None
-                    pending.append(included)
+                inner = _absolute(value, os.path.dirname(path), home)
+                if value and inner not in included:
+                    included[inner] = None
+                    pending.append(inner)
             elif last in RUN or key.startswith("alias."):
-                found.run.update(dict.fromkeys(_paths_in(value, worktree, home)))
-    return Settings(found.worktree, tuple(found.hooks), tuple(found.included), tuple(found.run))
+                run.update(dict.fromkeys(_paths_in(value, worktree, home)))
+    return Settings(top, tuple(hooks), tuple(included), tuple(run))
 
 
 def _paths_in(command: str, worktree: str, home: str) -> Iterator[str]:

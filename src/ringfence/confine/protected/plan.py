@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ringfence.confine.plan import Step
 from ringfence.policy.resolve import Folder
@@ -48,8 +48,7 @@ class Protected:
         return f"{self.how} {self.path}: {what}"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What is to be made in a git directory that lacks it, so that there is something to mount over; see stubs.py.
 
     git: the directory. device, inode, owner: as it was looked at. settings, hooks: whether these names are wanted beside
@@ -65,8 +64,7 @@ class Wanted:
     folders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a look at the writable folders found. folders: git directories outside them that a linked worktree works in."""
 
     protected: tuple[Protected, ...] = ()

@@ -17,7 +17,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ringfence.confine.protected.plan import Wanted
 from ringfence.errors import WorkspaceError
@@ -353,6 +352,6 @@ def _sweep(path: str, folders: tuple[str, ...]) -> None:
         _unlist(wanted)
         return
     try:
-        _let_go(lock, replace(wanted, device=found.st_dev, inode=found.st_ino))
+        _let_go(lock, wanted._replace(device=found.st_dev, inode=found.st_ino))
     finally:
         os.close(lock)
