@@ -301,7 +301,7 @@ class CapExceededError(CommandError):
 
 
 class TimeExceededError(CapExceededError, TimeoutError):
-    """The cap was time: the deadline of the call or its CPU seconds."""
+    """The cap was time: the deadline of the call, its CPU seconds or the life of the box."""
 
     code = "cap-time"
 
@@ -333,7 +333,7 @@ def for_result(result: Result) -> CommandError | PlantedError:
     command = " ".join(result.argv)[:200]
     match result.outcome:
         case CapHit(kind=kind, limit=limit):
-            error = TimeExceededError if kind in ("wall", "cpu") else CapExceededError
+            error = TimeExceededError if kind in ("wall", "cpu", "lifetime") else CapExceededError
             return error(f"{command!r} reached its {kind} limit of {limit:g}.", result)
         case NotStarted(reason=Reason.NOT_FOUND, path=path):
             return CommandNotFoundError(f"{path!r} was not found in the box.", result)

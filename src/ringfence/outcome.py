@@ -27,7 +27,7 @@ class Signaled:
 class CapHit:
     """A cap ended the command.
 
-    kind is one of cpu, wall, memory, idle, processes, open_files, file_size, disk, inodes; limit and observed are in the
+    kind is one of cpu, wall, lifetime, memory, processes, open_files, file_size, disk, inodes; limit and observed are in the
     unit of the cap (seconds, bytes or a count; observed is None where nothing counted it); enforced_by names the mechanism.
     """
 

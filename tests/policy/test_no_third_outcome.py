@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import select
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from ringfence.errors import ConfigError, UnenforceableError
+from ringfence.errors import ConfigError, SandboxClosedError, UnenforceableError
 from ringfence.outcome import CapHit, Level
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 
@@ -23,11 +25,23 @@ def ends_at(kind: str, program: str) -> Callable[[Sandbox], bool]:
     return violated
 
 
+def is_gone_when_nobody_uses_it(box: Sandbox) -> bool:
+    box.run(["sleep", "0.6"]).raise_for_status()  # in use it lives on
+    until = time.monotonic() + 20
+    gone = select.poll()
+    gone.register(box._open().box.pidfd, select.POLLIN)  # looking at it from here is no use of it
+    if not gone.poll(max(0, until - time.monotonic()) * 1000):
+        return False
+    with pytest.raises(SandboxClosedError, match="nothing ran"):
+        box.run(["true"])
+    return True
+
+
 LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
     "cpu_seconds": (1, ends_at("cpu", "while True: pass")),
     "wall_seconds": (0.3, ends_at("wall", "import time; time.sleep(20)")),
-    "lifetime_seconds": (1, None),
-    "idle_seconds": (1, None),
+    "lifetime_seconds": (1, ends_at("lifetime", "import time; time.sleep(20)")),
+    "idle_seconds": (0.3, is_gone_when_nobody_uses_it),
     "cpu_guaranteed": (1, None),
     "cpu_limit": (1, None),
     "memory_bytes": (1 << 20, None),

@@ -39,6 +39,9 @@ def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
         enforced["open_files"] = exact if asked_for(policy) else late
     if limits.file_size_bytes is not None:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
+    for dimension, seconds in (("lifetime", limits.lifetime_seconds), ("idle", limits.idle_seconds)):
+        if seconds is not None:
+            enforced[dimension] = Enforced(Level.FULL, "timer outside the box")
     without = "not built in this version" + ("; best_effort goes without it" if policy.best_effort else "")
     for dimension, asked in (
         ("memory", limits.memory_bytes or limits.memory_guaranteed_bytes),
@@ -46,8 +49,6 @@ def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
         ("disk", limits.disk_bytes),
         ("inodes", limits.inodes),
         ("cpu_share", limits.cpu_limit or limits.cpu_guaranteed),
-        ("lifetime", limits.lifetime_seconds),
-        ("idle", limits.idle_seconds),
     ):
         if asked is not None:
             enforced[dimension] = Enforced(Level.NONE, "", without)

@@ -25,16 +25,17 @@ import signal
 from ringfence.guest import box, guest, kernel, processes, protected, remount, view, wire  # noqa: F401  # loaded before the first fork
 
 CONTROL = 3
-MAX_DESCRIPTORS = 3
+MAX_DESCRIPTORS = 4
 
 
 class Box:
     """What the zygote keeps of a live box."""
 
-    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timer")
+    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timers")
 
-    def __init__(self, pid: int, report: int, timer: int, namespaces: "list[int]") -> None:
-        self.pid, self.report, self.timer = pid, report, timer
+    def __init__(self, pid: int, report: int, timers: "list[int]", namespaces: "list[int]") -> None:
+        self.pid, self.report = pid, report
+        self.timers = timers  # of its deadlines, which its guest holds too, and where it has one of its life
         self.namespaces = namespaces  # of its users and its mounts; none of a box that is not confined
         self.pidfd = os.pidfd_open(pid)
         self.reason = b""
@@ -68,7 +69,8 @@ class Zygote:
                         return
                 elif descriptor in self.by_timer:
                     self.poll.unregister(descriptor)
-                    self.by_timer[descriptor].kill(b"deadline")
+                    held = self.by_timer[descriptor]
+                    held.kill(b"deadline" if descriptor == held.timers[0] else b"life")
                 elif descriptor in self.by_pidfd:
                     self._ended(self.by_pidfd[descriptor])
                 elif descriptor in self.helpers:
@@ -96,13 +98,13 @@ class Zygote:
         return True
 
     def _make(self, request: "dict[str, object]", descriptors: "list[int]") -> None:
-        channel, report, timer = descriptors
+        channel, report, *timers = descriptors
         flags = request["flags"]
         assert isinstance(flags, int)
         ready, go = os.pipe()
         pid = kernel.clone(flags) if flags else os.fork()
         if pid == 0:
-            box.start(channel, ready, timer, confined=bool(flags))
+            box.start(channel, ready, timers[0], confined=bool(flags))
         os.close(ready)
         os.close(channel)
         try:
@@ -117,10 +119,12 @@ class Zygote:
             raise
         os.write(go, b"g")
         os.close(go)
-        made = Box(pid, report, timer, namespaces)
-        self.by_pidfd[made.pidfd] = self.by_timer[timer] = made
+        made = Box(pid, report, timers, namespaces)
+        self.by_pidfd[made.pidfd] = made
         self.poll.register(made.pidfd, select.EPOLLIN)
-        self.poll.register(timer, select.EPOLLIN)
+        for timer in timers:
+            self.by_timer[timer] = made
+            self.poll.register(timer, select.EPOLLIN)
         wire.send_to(report, {"pid": pid}, [made.pidfd])
 
     def _remount(self, request: "dict[str, object]", channel: int) -> None:
@@ -162,8 +166,10 @@ class Zygote:
         for descriptor in ended.namespaces:
             os.close(descriptor)
         wire.send_to(ended.report, {"exited": status, "reason": ended.reason})
-        del self.by_pidfd[ended.pidfd], self.by_timer[ended.timer]
-        for descriptor in (ended.pidfd, ended.timer, ended.report):
+        del self.by_pidfd[ended.pidfd]
+        for timer in ended.timers:
+            del self.by_timer[timer]
+        for descriptor in (ended.pidfd, ended.report, *ended.timers):
             os.close(descriptor)
 
     def _end_all(self) -> None:

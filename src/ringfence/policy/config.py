@@ -74,8 +74,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "limits.max_processes": ((None,), "control groups"),
     "limits.disk_bytes": ((None,), "sized workspaces"),
     "limits.inodes": ((None,), "sized workspaces"),
-    "limits.lifetime_seconds": ((None,), "a timer for the whole box"),
-    "limits.idle_seconds": ((None,), "a timer for the whole box"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError, TierUnavailableError
+from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxClosedError, SandboxLostError, TierUnavailableError
 from ringfence.guest import kernel, wire
 from ringfence.process import messages, zygote
 from ringfence.process.lane import Lanes
@@ -19,6 +19,7 @@ from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
     from ringfence.confine.plan import Ids, LaunchPlan
+    from ringfence.process.life import Life
 
 MAKING_SECONDS = 30.0
 """How long a box may take to be made before it counts as lost: a host under load takes long, not for ever."""
@@ -38,6 +39,8 @@ class Box:
         self.lanes = Lanes()
         self.lost = ""  # why, once it is known
         self.killed_by_deadline = False
+        self.life: Life | None = None
+        self.life_over: tuple[str, float] | None = None  # which bound of its life ended it, and its seconds
         self._deadlines: dict[object, int] = {}
         self._guard = threading.Lock()
         self._gone = False
@@ -68,6 +71,10 @@ class Box:
                     self.kill()
                     raise SandboxLostError("the box takes no more requests, so it was ended.")
         except OSError as error:
+            if self.life and not self.lost and _readable(self.report, TAKING_SECONDS):
+                self._take_report()
+            if self.life_over:
+                raise SandboxClosedError(f"the box has ended: {self.lost}.", hint="Make a new box, with a longer life.") from None
             raise SandboxLostError(f"the box is gone: {self.lost or error.strerror}.") from None
 
     def kill(self) -> None:
@@ -92,7 +99,10 @@ class Box:
         status = report.get("exited")
         reason = report.get("reason")
         self.killed_by_deadline = reason == b"deadline"
-        if self.killed_by_deadline:
+        if self.life and reason == b"life":
+            kind, seconds = self.life_over = self.life.over
+            self.lost = f"its life of {seconds:g} s is over" if kind == "lifetime" else f"nothing ran in it for {seconds:g} s"
+        elif self.killed_by_deadline:
             self.lost = "it did not end its command at the deadline, so all of it was ended"
         elif isinstance(status, int) and os.WIFSIGNALED(status):
             self.lost = f"its first process was killed by signal {os.WTERMSIG(status)}"
@@ -136,6 +146,8 @@ class Box:
         self.lanes.close()
         self.channel.close()
         self.report.close()
+        if self.life:
+            self.life.close()
         for descriptor in (self.timer, self.pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -148,6 +160,12 @@ def _sent(channel: _socket.socket, request: dict[str, object], descriptors: list
     except BlockingIOError:
         return False
     return True
+
+
+def _readable(socket: _socket.socket, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def _writable(socket: _socket.socket, seconds: float) -> bool:
@@ -173,8 +191,9 @@ class Making:
     The fork is made while the plan is, and the view while the caller finds out what else it has to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, lifetime: float | None = None, idle: float | None = None) -> None:
         self._box: Box | None = None
+        self._lifetime, self._idle = lifetime, idle
 
     def begin(self, flags: int, ids: Ids | None) -> None:
         """Ask the zygote for the fork, which then waits for its plan."""
@@ -186,7 +205,14 @@ class Making:
             self._box = Box(ours, report, kernel.timer_descriptor())
             del opened[0], opened[1]  # the box's own; what is left is the zygote's
             request: dict[str, object] = {"op": "box", "flags": flags, **_maps(ids)}
-            zygote.current().send(request, [theirs.fileno(), reporting.fileno(), self._box.timer])
+            timers = [self._box.timer]
+            if self._lifetime is not None or self._idle is not None:
+                from ringfence.process.life import Life  # few boxes have a bound of their life
+
+                self._box.life = Life(self._lifetime, self._idle)
+                self._box.life.enter(self)  # while it is made it is not idle
+                timers.append(self._box.life.timer)
+            zygote.current().send(request, [theirs.fileno(), reporting.fileno(), *timers])
         except OSError as error:
             if isinstance(error, RingfenceError):
                 raise
@@ -214,6 +240,8 @@ class Making:
         yield from _made(box, until, explain)
         yield from _ready(box, until)
         box.channel.setblocking(False)
+        if box.life:
+            box.life.leave(self)
         return box
 
     def rehearse(self, explain: Callable[[int], tuple[str, str]]) -> Waits[None]:

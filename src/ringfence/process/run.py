@@ -53,6 +53,8 @@ class Run:
         """
         stdin = data is not None or not drained
         theirs_in = -1
+        if self.box.life:
+            self.box.life.enter(self)
         try:
             kept = self.box.lanes.take() if drained else None
             self.at_terminal = "terminal" in request
@@ -260,6 +262,8 @@ class Run:
             raise HostError(f"the box could not start the command: {os.strerror(number)}.", errno=number)
         if self.box.killed_by_deadline and self.wall is not None:
             return CapHit("wall", self.wall, None, "zygote: the whole box was ended")
+        if self.box.life_over and self.box.life_over[0] == "lifetime":
+            return CapHit("lifetime", self.box.life_over[1], None, "zygote: the whole box was ended")
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
         raise SandboxLostError(f"the box was lost: {self.box.lost or 'it does not answer'}.", stdout=out, stderr=err)
 
@@ -312,6 +316,8 @@ class Run:
         """Close every descriptor of this run. Safe to call again."""
         if self.wall is not None:
             self.box.disarm(self)
+        if self.box.life:
+            self.box.life.leave(self)
         for descriptor in (self._stdin, self.terminal):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -271,7 +271,7 @@ def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tu
 
 
 def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
-    making = boxes.Making()
+    making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds)
     watch: Watch | None = None
     prepared = _prepared(tier, policy, making, notes)
     try:
