@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.policy.load import Policy, load_policy
     from ringfence.process.streams import Process
+    from ringfence.process.zygote import warm_up
     from ringfence.sandbox import Sandbox, run
     from ringfence.world.files import FileInfo
     from ringfence.world.processes import ProcessInfo
@@ -36,6 +37,7 @@ _PLACES = {
     "compose": "ringfence.policy.compose",
     "Policy": "ringfence.policy.load",
     "load_policy": "ringfence.policy.load",
+    "warm_up": "ringfence.process.zygote",
     "SandboxConfig": "ringfence.policy.config",
     "SandboxLimits": "ringfence.policy.config",
     **dict.fromkeys(
@@ -70,6 +72,7 @@ __all__ = [
     "explain",
     "load_policy",
     "run",
+    "warm_up",
 ]
 
 

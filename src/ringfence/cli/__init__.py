@@ -28,6 +28,9 @@ COMMANDS = {
 """The modules of this package that are commands, with their line in the help."""
 
 
+MAKING_BOXES = ("run", "python")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; the exit status of what it ran, or 125 and a message where that is ours."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -35,6 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     asked = arguments[0] if arguments else ""
+    if asked in MAKING_BOXES:
+        import ringfence
+
+        try:
+            ringfence.warm_up()  # it starts while the rest is imported
+        except RingfenceError:
+            pass  # the box cannot be made either, and that says so
     for name, line in COMMANDS.items():
         if name == asked:
             import_module(f"ringfence.cli.{name}").add_to(commands)

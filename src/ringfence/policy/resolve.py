@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+try:
+    from _sha256 import sha256  # type: ignore[import-not-found]  # what hashlib falls back to, without the third of a cold start that loading OpenSSL takes
+except ImportError:
+    from hashlib import sha256
 
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
@@ -105,7 +109,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         **{name: _plain(getattr(config, name)) for name in AS_SAID},
         **{name: sorted(set(getattr(config, name))) for name in AS_A_SET},
     }
-    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    digest = sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
     own = tuple(escaped(path) for path in config.policy_files if _is_writable(path, workspace, writable, config.mode))
     notes = tuple(
         f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ

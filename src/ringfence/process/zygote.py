@@ -75,6 +75,14 @@ def current() -> Zygote:
         return _current
 
 
+def warm_up() -> None:
+    """Start ahead of the first box what makes boxes: it takes as long as an interpreter, and the caller need not wait.
+
+    Raises HostError where no process can be started. Safe to call again. Not promised: that a box can be made.
+    """
+    current()
+
+
 def shut_down() -> None:
     """End the zygote of this process with all its boxes; the next box starts another."""
     global _current
