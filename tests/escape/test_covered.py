@@ -293,3 +293,17 @@ def test_a_pattern_says_when_it_matches_nothing_and_not_when_its_place_is_outsid
         f"deny '{project}/not/there' matches nothing.",
         f"deny '{tmp_path}/gone/*' matches nothing.",
     ]
+
+
+def test_a_cover_that_was_moved_is_no_loss_and_is_put_back_where_it_is(project: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=project, deny=["**/.env"])) as box:
+        result = box.run(["/bin/mv", "a", "moved"])
+        assert result.ok
+        assert result.denials == ()
+        (project / "new").write_text(SECRET)
+        (project / "new").rename(project / "moved" / "b" / ".env")  # as an editor of the host saves
+        result = box.run([PYTHON, "-c", tried("print(open('moved/b/.env').read())")])
+        assert result.stdout == "EACCES\n"
+        assert [denial.target for denial in result.denials] == [str(project / "moved" / "b" / ".env")]
+    with Sandbox(SandboxConfig(workspace=project)) as box:  # the control
+        assert SECRET in box.run([PYTHON, "-c", tried("print(open('moved/b/.env').read())")]).stdout

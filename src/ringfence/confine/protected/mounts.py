@@ -70,6 +70,7 @@ class Mounts:
     def check(self) -> list[Loss]:
         """Read the table, put back what came off, and say what that was. An empty list where everything is in place."""
         points = self._points()
+        self._follow(points)
         lost = [step for path, step in self._held.items() if path not in points]
         if not lost:
             return []
@@ -78,6 +79,18 @@ class Mounts:
         answers = dict(zip([step.target for step in there], done or [], strict=False))
         points = self._points()
         return [self._loss(step, answers.get(step.target), step.target in points) for step in lost]
+
+    def _follow(self, points: set[str]) -> None:
+        """A box may move a folder that a cover lies in: the cover goes with it and is held by its new path too, and by the old
+        one only where something is there again."""
+        moved = [step for path, step in self._held.items() if step.kind == "cover" and path not in points]
+        if moved:
+            there = {_identity(path): path for path in points - self._held.keys()}
+            for step in moved:
+                if path := there.get(step.identity):
+                    self._held[path] = replace(step, target=path)
+                    if _identity(step.target) == (0, 0):
+                        del self._held[step.target]
 
     def _loss(self, step: Step, answer: int | None, back: bool) -> Loss:
         path, compared = step.target, step.kind in COMPARED
