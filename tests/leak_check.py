@@ -30,7 +30,7 @@ ZYGOTE_DESCRIPTORS = 4
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
 QUEUE, QUEUES = "anon_inode:inotify", 2
-KEPT_THREADS = ("Trio thread", "ringfence-watchman")
+WATCHMAN = "ringfence-watchman"
 
 _scratch = pytest.StashKey[str]()
 
@@ -81,12 +81,13 @@ class Seen:
         zygotes = [task for task in below if task.name == ZYGOTE_NAME and task.parent == os.getpid()][:1]
         new = self.descriptors - before.descriptors
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
-        queues = [each for each in descriptors if each.endswith(QUEUE)]
-        for each in queues[: QUEUES - sum(each.endswith(QUEUE) for each in before.descriptors)]:
-            descriptors.remove(each)
+        if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
+            descriptors = [each for each in descriptors if not each.endswith(QUEUE)]
+        if any(thread.name == WATCHMAN for thread in self.threads - before.threads):
+            descriptors.remove(next(each for each in descriptors if each.endswith("anon_inode:[eventpoll]")))
         if zygotes:
             descriptors = _without_zygote_ends(descriptors)
-        threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(KEPT_THREADS)}
+        threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}
         return [
             *(str(task) for task in below if task not in zygotes),
             *(f"orphaned {task}" for task in _new_tasks(self.strays, before.strays)),

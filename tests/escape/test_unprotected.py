@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -101,14 +102,46 @@ def test_what_came_off_during_a_run_is_on_its_result_which_is_no_full_protection
         assert set(lost(result)) == {f"{project}/{path}" for path in paths}
         assert all("while it ran; put back" in detail for detail in lost(result).values())
         assert result.enforcement.filesystem.level is Level.PARTIAL
-        # The control: in that time what the box wrote reached the host.
-        written = (project / ".git/config").read_text() + "".join(os.listdir(project / ".git/hooks"))
-        assert "fsmonitor" in written or "post-checkout" in written
         (project / ".git/hooks/post-checkout").unlink(missing_ok=True)
         again = attack(box)
         assert lost(again) == {}
         assert again.enforcement.filesystem.level is Level.FULL
         assert "post-checkout" not in os.listdir(project / ".git/hooks")
+
+
+@pytest.mark.parametrize(("way", "paths"), WAYS[:3])
+def test_without_it_what_the_box_writes_then_reaches_the_host(project: Path, way: object, paths: set[str]) -> None:
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        world = box._open()
+        assert world.watch is not None
+        world.watch.close()
+        world.watch = None
+        assert callable(way)
+        way(project)
+        attack(box)
+        written = (project / ".git/config").read_text() + "".join(os.listdir(project / ".git/hooks"))
+        assert "fsmonitor" in written or "post-checkout" in written
+
+
+def test_in_a_run_that_goes_on_it_is_back_at_once_and_the_result_still_tells(project: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        script = "n=0; while [ $n -lt 1000 ] && ! [ -L .git/config ]; do sleep 0.01; n=$((n+1)); done; test -L .git/config"
+        with waiting(box, "echo on; read word; " + script) as process, waiting(box, "true") as other:
+            host_git_config(project)
+            process.stdin.write(b"on\n")
+            assert process.stdout.read(3) == b"on\n"
+            result = go_on(process)  # the box sees a link where its own copy is mounted
+            assert result.exit_code == 0
+            assert set(lost(result)) == {f"{project}/.git/config"}
+            assert result.enforcement.filesystem.level is Level.PARTIAL
+            assert go_on(other).enforcement.filesystem.level is Level.PARTIAL  # it was open to both
+        assert box.run(["true"]).enforcement.filesystem.level is Level.FULL
+        assert lost_of(box) == {f"{project}/.git/config"}
+    assert lost_of(box) == {f"{project}/.git/config"}
+
+
+def lost_of(box: Sandbox) -> set[str]:
+    return {denial.target for denial in box.denials()}
 
 
 def test_the_copies_of_a_box_stay_as_it_left_them(project: Path) -> None:
@@ -124,7 +157,20 @@ def test_the_content_of_the_host_is_compared(project: Path) -> None:
         atomic_save(project / ".git/config", (project / ".git/config").read_text())
         assert "as before" in lost(box.run(["true"]))[f"{project}/.git/config"]
         host_git_config(project)
-        assert "has changed" in lost(box.run(["true"]))[f"{project}/.git/config"]
+        assert "has changed: it now sets 'user.name'" in lost(box.run(["true"]))[f"{project}/.git/config"]
+
+
+def test_a_folder_that_the_host_removed_is_held_as_soon_as_it_is_there_again(project: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        shutil.rmtree(project / ".git" / "hooks")
+        assert lost(box.run(["true"])) != {}
+        # Whoever makes it: the box is to find its own copy there, and what it wrote before is told.
+        script = "mkdir .git/hooks && echo x > .git/hooks/early; n=0"
+        wait = "while [ $n -lt 1000 ] && ! grep -q $PWD/.git/hooks /proc/self/mountinfo; do sleep 0.01; n=$((n+1)); done"
+        result = box.run(["/bin/sh", "-c", f"{script}; {wait}; {HOOK}; test $n -lt 1000"])
+        assert result.exit_code == 0
+        assert "put back" in lost(result)[f"{project}/.git/hooks"]
+        assert "post-checkout" not in os.listdir(project / ".git/hooks")
 
 
 def test_a_copy_that_the_box_threw_away_is_replaced_by_the_hosts_file_read_only(project: Path) -> None:
@@ -159,13 +205,18 @@ def test_a_secret_whose_cover_came_off_is_covered_again_and_told(workspace: Path
         result = box.run(["cat", ".env", "keys/k"])
         assert "secret" not in result.stdout
         assert set(lost(result)) == {f"{workspace}/.env", f"{workspace}/keys"}
-        with waiting(box, "cat .env") as process:
+        with waiting(box, "true") as process:
             atomic_save(workspace / ".env", "third=secret")
             result = go_on(process)
-            assert process.stdout.read() == b"third=secret"  # the control: it was open, and the result says so
         assert set(lost(result)) == {f"{workspace}/.env"}
         assert result.enforcement.filesystem.level is Level.PARTIAL
         assert box.run(["cat", ".env"]).exit_code == 1
+        world = box._open()
+        assert world.watch is not None
+        world.watch.close()
+        world.watch = None
+        atomic_save(workspace / ".env", "fourth=secret")  # the control
+        assert box.run(["cat", ".env"]).stdout == "fourth=secret"
 
 
 def waiting(box: Sandbox, script: str) -> Process:

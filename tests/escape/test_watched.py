@@ -127,14 +127,6 @@ def test_of_two_boxes_over_one_workspace_each_tells_and_the_other_goes_on_watchi
     assert not (project / ".mcp.json").exists()
 
 
-def test_a_protected_folder_that_the_host_removed_is_watched_for(project: Path) -> None:
-    with Sandbox(SandboxConfig(workspace=project)) as box:
-        shutil.rmtree(project / ".git" / "hooks")
-        result = shell(box, "mkdir .git/hooks; echo 'touch pwned' > .git/hooks/post-checkout")
-        assert [denial.target for denial in taken(result)] == [f"{project}/.git/hooks"]
-        assert not (project / ".git" / "hooks").exists()
-
-
 def test_on_another_file_system_a_copy_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Path("/dev/shm") if os.stat("/dev/shm").st_dev != tmp_path.stat().st_dev else Path("/var/tmp")
     monkeypatch.setattr(quarantine, "place", lambda: str(other / f"ringfence-test-{os.getpid()}"))

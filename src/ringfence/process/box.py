@@ -122,7 +122,7 @@ class Box:
             poll = select.poll()
             poll.register(ours.fileno(), select.POLLIN)
             done = _report(ours)[0].get("done") if poll.poll(REMOUNT_SECONDS * 1000) else None
-        except OSError:
+        except (OSError, SandboxLostError):
             return None
         finally:
             ours.close()

@@ -31,6 +31,7 @@ class Run:
         self.box, self.limits, self.wall = box, limits, wall
         self.keep, self.head = (limits.output_bytes, limits.head_bytes) if keep is None else (keep, (keep + 1) // 2)
         self.pid = 0
+        self.mark = 0  # what was known of the box when it began, for those who watch it
         self.streams: tuple[Stream, ...] = ()
         self.more: Callable[[], bytes] | None = None  # what follows the data of start(), piece by piece; b"" ends it
         self.on_chunk: tuple[Callable[[bytes], None] | None, ...] = (None, None)

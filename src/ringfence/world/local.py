@@ -34,6 +34,8 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        if watch:
+            watch.running = lambda: any(run.under_way for run in self._runs)
         self.changed: tuple[Change, ...] = ()  # as it was last asked for
         self._runs: list[Run] = []
         self.untold: tuple[Denial, ...] = ()  # what the last look found, after the last result
@@ -80,7 +82,7 @@ class LocalWorld:
             request["cwd"] = self.folder_for(command.cwd)
         if command.environment:
             request["env"] = dict(command.environment)
-        self.before_run()
+        run.mark = self.before_run()
         pipes = run.start(request, command.data, drained=drained)
         if self.watch:
             self._runs = [run, *(each for each in self._runs if each.under_way)]
@@ -91,17 +93,16 @@ class LocalWorld:
     def result(self, run: Run, command: Command) -> Result:
         outcome = run.outcome()
         output, error_output = run.output()
-        denials, notes, unprotected = self.watch.after_run(idle=self._idle()) if self.watch else ((), (), "")
+        denials, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
 
-    def before_run(self) -> None:
-        """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised."""
-        if self.watch:
-            self.watch.before_run()
+    def before_run(self) -> int:
+        """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised. Returns a mark."""
+        return self.watch.before_run() if self.watch else 0
 
     def planted(self) -> tuple[Denial, ...]:
         if self.watch is None:
@@ -363,6 +364,15 @@ class Opened:
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
         return self._world.planted()
+
+    def denials(self) -> tuple[Denial, ...]:
+        """Everything that was observed over the life of the box, in order: what results have told, and what none could.
+
+        After the end of the box too, whose last look may find something.
+        """
+        if self._world is None:
+            raise errors.SandboxClosedError("the box is not open.")
+        return tuple(self._world.watch.told) if self._world.watch else ()
 
     def apply_changes(self, keys: Sequence[str]) -> list[str]:
         """Take settings over into the host's files: those of keys that the last call of changes() offered.

@@ -7,6 +7,7 @@ a change of its namespace (proc_pid_mountinfo(5)). Nothing in the box may mount,
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from ringfence.confine.plan import Step, View
+from ringfence.confine.protected.gitconfig import parse
 from ringfence.guest import kernel
 
 READ_ONLY_INSTEAD = -1  # guest/remount.py
@@ -26,6 +28,9 @@ MAX_CONTENT = 64 * 1024
 COMPARED = ("protect", "private-file", "private-folder")
 KINDS = (*COMPARED, "pin", "cover")
 """Steps of a plan that hold a path of a folder that others may change too."""
+GONE = (0, 0)
+TRIES = 5
+MAX_NAMED = 10
 MAX_LOOKED_AT = 200
 """Paths that are asked for their inode after a run that made names; of a box with more the table alone tells."""
 
@@ -37,17 +42,20 @@ class Loss:
     step: Step
     held: bool
     said: str
-    gone: bool = False
+
+    @property
+    def gone(self) -> bool:
+        return self.step.identity == GONE
 
 
 class Mounts:
     """The mounts of one box. put_back does steps of a plan again in it, one number for each, or None where the box is gone."""
 
     def __init__(self, view: View, put_back: Callable[[bytes], list[int] | None]) -> None:
-        steps = [step for step in view.steps if isinstance(step, Step) and step.kind in KINDS and step.identity != (0, 0)]
+        steps = [step for step in view.steps if isinstance(step, Step) and step.kind in KINDS and step.identity != GONE]
         self._held = {step.target: step for step in steps}
         self._put_back = put_back
-        self._table = -1
+        self._table = self.second = -1
         self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
         self.first = dict(self._content)
 
@@ -60,6 +68,11 @@ class Mounts:
             self._table = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         return self._table
 
+    def table_again(self, pid: int) -> int:
+        """A second descriptor of the table: each tells of a change once, to whoever polls it."""
+        self.second = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        return self.second
+
     def replaced(self) -> bool:
         """Whether another file has a name than the one that was mounted over.
 
@@ -68,16 +81,25 @@ class Mounts:
         return any(_identity(path) != step.identity for path, step in islice(self._held.items(), MAX_LOOKED_AT))
 
     def check(self) -> list[Loss]:
-        """Read the table, put back what came off, and say what that was. An empty list where everything is in place."""
+        """Read the table, put back what came off, and say what that was. An empty list where everything is in place.
+
+        What is gone from the host is told once; when it is there again it is put back.
+        """
         points = self._points()
         self._follow(points)
         lost = [step for path, step in self._held.items() if path not in points]
-        if not lost:
-            return []
-        there = [step for step in map(_as_it_is, lost) if step is not None]
-        done = self._put_back(View.of(there).wire) if there else []
-        answers = dict(zip([step.target for step in there], done or [], strict=False))
-        points = self._points()
+        lost = [step for step in lost if step.identity != GONE or _identity(step.target) != GONE]
+        answers: dict[str, int] = {}
+        open_still = lost
+        for _ in range(TRIES):
+            there = [step for step in map(_as_it_is, open_still) if step.identity != GONE]
+            if not there:
+                break
+            done = self._put_back(View.of(there).wire)
+            answers |= zip([step.target for step in there], done or [], strict=False)
+            points = self._points()
+            # A rename is told of before it is over: then the file is another by the time it is mounted over (ESTALE).
+            open_still = [step for step in there if step.target not in points and answers.get(step.target) == errno.ESTALE]
         return [self._loss(step, answers.get(step.target), step.target in points) for step in lost]
 
     def _follow(self, points: set[str]) -> None:
@@ -94,20 +116,18 @@ class Mounts:
 
     def _loss(self, step: Step, answer: int | None, back: bool) -> Loss:
         path, compared = step.target, step.kind in COMPARED
+        current = self._held[path] = _as_it_is(step)
+        if current.identity == GONE:
+            return Loss(current, True, "it is gone from the host")
         before, now = self._content.get(path), _content(path) if compared else None
         if compared:
             self._content[path] = now
-        current = _as_it_is(step)
-        if current is None:
-            del self._held[path]  # nothing is there to be held; who makes it again is another's matter
-            return Loss(step, True, "it is gone from the host", gone=True)
-        self._held[path] = current
         if not back:
             why = os.strerror(answer) if answer and answer > 0 else "the box does not answer"
             return Loss(step, False, f"it could not be put back: {why}")
         said = "put back" if answer != READ_ONLY_INSTEAD else "put back as read-only, since the box has no copy of it any more"
         if compared:
-            said += "; the host's content is as before" if now == before else "; the host's content has changed"
+            said += "; the host's content is as before" if now == before else f"; the host's content has changed{_how(before, now)}"
         return Loss(step, True, said)
 
     def _points(self) -> set[str]:
@@ -120,9 +140,10 @@ class Mounts:
         return {os.fsdecode(_unescaped(point)) for point in points}
 
     def close(self) -> None:
-        if self._table >= 0:
-            os.close(self._table)
-        self._table = -1
+        for descriptor in (self._table, self.second):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._table = self.second = -1
 
 
 def _unescaped(point: bytes) -> bytes:
@@ -133,14 +154,28 @@ def _identity(path: str) -> tuple[int, int]:
     try:
         found = os.lstat(path)
     except OSError:
-        return (0, 0)
+        return GONE
     return found.st_dev, found.st_ino
 
 
-def _as_it_is(step: Step) -> Step | None:
-    """The same with the file that has the name now; None where there is none."""
-    identity = _identity(step.target)
-    return replace(step, identity=identity) if identity != (0, 0) else None
+def _as_it_is(step: Step) -> Step:
+    """The same with the file that has the name now."""
+    return replace(step, identity=_identity(step.target))
+
+
+def _how(before: object, now: object) -> str:
+    """What is new in a protected file or folder, as far as it says more than that something is."""
+    if isinstance(before, list) and isinstance(now, list):
+        names = sorted({entry[0] for entry in now} - {entry[0] for entry in before})
+        return f": new in it {', '.join(map(repr, names[:MAX_NAMED]))}" if names else ""
+    if not isinstance(now, bytes):
+        return ""
+    try:
+        had = set(parse(os.fsdecode(before))) if isinstance(before, bytes) else set()
+        keys = dict.fromkeys(key for key, value in parse(os.fsdecode(now)) if (key, value) not in had)
+    except (ValueError, IndexError, RuntimeError):
+        return ""
+    return f": it now sets {', '.join(map(repr, list(keys)[:MAX_NAMED]))}" if keys else ""
 
 
 _contents: dict[str, tuple[object, object]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from ringfence.confine.plan import Prepared
-from ringfence.confine.protected.mounts import COMPARED, Loss, Mounts
+from ringfence.confine.protected.mounts import Loss, Mounts
 from ringfence.confine.protected.planted import TREES, Planted, writable_folders
 from ringfence.confine.protected.watchman import WATCHMAN, Names
 from ringfence.errors import ProtectionLostError
@@ -47,7 +47,10 @@ class Watch:
         self._notes: tuple[str, ...] = ()
         self._rules = {each.path: f"protected: {each.how}" for each in plan.protected} | dict(prepared.covered)
         self._lost: list[str] = []  # and could not be put back
-        self._between: list[Denial] = []  # found before a run, for its result
+        self._off: list[Denial] = []  # what came off while a run was under way
+        self._between: list[Denial] = []  # and what between two of them, for the next result
+        self.told: list[Denial] = []  # everything, in the order in which it was found
+        self.running: Callable[[], bool] = lambda: True
         self._poll = select.poll()
         self._guard = threading.Lock()
         if TREES.descriptor >= 0:
@@ -65,16 +68,19 @@ class Watch:
             self._notes += (f"whether protected paths stay protected cannot be watched on this host: {error.strerror}.",)
         if self._table >= 0:
             self._poll.register(self._table, select.POLLPRI)
+            WATCHMAN.mind(self._mounts.table_again(pid), self._came_off_now)
             # Since the files were looked at: before the table was open, only the queue tells.
             if (self._poll.poll(0) or self._stamp != TREES.stamp) and self._mounts.replaced():
-                self._put_back()
+                self._must_hold(self._check(running=False))
 
     def ending(self) -> None:
         """The box is about to be ended: let go of its table of mounts, or taking the mounts down is this process's work."""
-        if self._table >= 0:
-            self._poll.unregister(self._table)
-            self._table = -1
-        self._mounts.close()
+        with self._guard:
+            if self._table >= 0:
+                self._poll.unregister(self._table)
+                self._table = -1
+                WATCHMAN.mind_no_more(self._mounts.second)
+            self._mounts.close()
 
     def content_before(self, path: str) -> object:
         """What a protected file of the host held when the box began: bytes where they are few."""
@@ -87,69 +93,77 @@ class Watch:
             if WATCHMAN.descriptor >= 0:
                 self._poll.register(WATCHMAN.descriptor, select.POLLIN)
 
-    def _watch_gone(self, losses: list[Loss]) -> None:
-        """What is gone from the host can be held by no mount: its name is watched for instead."""
-        for loss in losses:
-            if loss.gone and loss.step.kind in COMPARED:
-                self._watch_names()
-                WATCHMAN.also(self._names, loss.step.target)
-
     @property
     def notes(self) -> tuple[str, ...]:
         return self._notes + self.planted.notes
 
-    def before_run(self) -> None:
-        """Put back what came off since the last run. Raises ProtectionLostError where that cannot be done.
+    def before_run(self) -> int:
+        """Put back what came off since the last run; returns a mark for after_run().
 
-        Costs one poll where nothing happened.
+        Costs one poll where nothing happened. Raises ProtectionLostError where something cannot be put back.
         """
         with self._guard:  # another thread's run waits until what protects it is back
             ready = self._poll.poll(0)
             if ready or self._stamp != TREES.stamp or self._lost:
                 TREES.dispatch()
                 if self._came_off(ready) or self._lost:
-                    self._put_back()
+                    self._must_hold(self._check(running=self.running()))
+            return len(self._off)
 
     def _came_off(self, ready: list[tuple[int, int]]) -> bool:
         """Whether a mount may have come off: the kernel says so; or a file was renamed on the host, and the mount went with it."""
         return any(descriptor == self._table for descriptor, _ in ready) or self._mounts.replaced()
 
-    def _put_back(self) -> None:
-        losses = self._mounts.check()
-        self._watch_gone(losses)
-        self._between += [self._denial(loss, "between two runs") for loss in losses]
-        self._lost = [loss.step.target for loss in losses if not loss.held]
-        if self._lost:
-            raise ProtectionLostError(f"the protection of {self._lost[0]} came off: {losses[0].said}.", paths=tuple(self._lost))
+    def _came_off_now(self) -> None:
+        """Called by the watchman's thread, at once: a run may go on for hours."""
+        with self._guard:
+            if self._table >= 0:
+                self._check(running=self.running())
 
-    def after_run(self, *, idle: bool) -> Findings:
-        """What there is to tell of the run that has ended. idle: no other run of the box is under way.
+    def _check(self, *, running: bool) -> list[Loss]:
+        losses = self._mounts.check()
+        for loss in losses:
+            if loss.gone:  # to be put back as soon as there is something to mount over
+                self._watch_names()
+                WATCHMAN.expect(self._names, loss.step.target, self._came_off_now)
+        found = [self._denial(loss, "while it ran" if running else "between two runs") for loss in losses]
+        (self._off if running else self._between).extend(found)
+        self.told += found
+        self._lost = [loss.step.target for loss in losses if not loss.held]
+        return losses
+
+    def _must_hold(self, losses: list[Loss]) -> None:
+        for loss in losses:
+            if not loss.held:
+                raise ProtectionLostError(f"the protection of {loss.step.target} came off: {loss.said}.", paths=tuple(self._lost))
+
+    def after_run(self, mark: int, *, idle: bool) -> Findings:
+        """What there is to tell of a run that has ended, from what before_run() returned for it. idle: no other is under way.
 
         Costs one poll where nothing happened.
         """
         with self._guard:
-            return self._after_run(idle)
-
-    def _after_run(self, idle: bool) -> Findings:
-        ready = self._poll.poll(0)
-        if not ready and self._stamp == TREES.stamp and not (self._waiting or self._between or self._was_taken()):
+            ready = self._poll.poll(0)
+            if ready or self._stamp != TREES.stamp or self._waiting or self._between or len(self._off) > mark or self._was_taken():
+                return self._found(ready, mark, idle)
             return Findings((), self.notes) if self._notes or self.planted.notes else NOTHING
-        denials, self._between = self._between, []
-        unprotected = ""
+
+    def _found(self, ready: list[tuple[int, int]], mark: int, idle: bool) -> Findings:
+        TREES.dispatch()
         if self._came_off(ready):
-            losses = self._mounts.check()
-            self._watch_gone(losses)
-            denials += [self._denial(loss, "while it ran") for loss in losses]
-            self._lost = [loss.step.target for loss in losses if not loss.held]
-            unprotected = ", ".join(loss.step.target for loss in losses)
+            self._check(running=True)
+        off = self._off[mark:]
+        denials, self._between = [*self._between, *off], []
         if self._named:
             WATCHMAN.settle(self._names)
             taken, self._names.found = self._names.found, []
             denials += taken
+            self.told += taken
         self._stamp = TREES.stamp if TREES.descriptor >= 0 else -1
-        denials += self.planted.after_run(idle=idle)
+        planted = self.planted.after_run(idle=idle)
         self._waiting = self.planted.stale
-        return Findings(tuple(denials), self.notes, unprotected)
+        self.told += planted
+        return Findings((*denials, *planted), self.notes, ", ".join(dict.fromkeys(denial.target for denial in off)))
 
     def _was_taken(self) -> bool:
         """Whether something was taken away under a name that is watched for."""
@@ -164,15 +178,18 @@ class Watch:
 
     def look(self, *, idle: bool) -> tuple[Denial, ...]:
         """Everything that was planted since the box began, by a whole look at this moment."""
-        self.planted.look(idle=idle)
-        return tuple(self.planted.reported)
+        with self._guard:
+            self.told += self.planted.look(idle=idle)
+            return tuple(self.planted.reported)
 
     def end(self) -> tuple[Denial, ...]:
         """The last look, when nothing of the box runs any more; returns what no result has told."""
         try:
             if self._named:
                 WATCHMAN.settle(self._names)
-            return (*self._names.found, *self.planted.last())
+            last = (*self._names.found, *self.planted.last())
+            self.told += last
+            return (*self._between, *last)
         finally:
             self.close()
 
@@ -181,5 +198,5 @@ class Watch:
         if self._named:
             self._named = False
             WATCHMAN.remove(self._names)
-        self._mounts.close()
+        self.ending()
         self.planted.close()

@@ -1,7 +1,7 @@
-"""The names that are watched for: one queue and one thread for all boxes of this process.
+"""One thread for all boxes of this process: it takes away what appears under a name that is watched for, and has mounts put back.
 
-The thread lives as long as a box has such names, and some seconds more. What it has not come to when a run ends, the end of
-the run does itself, under the same lock: so a result tells of everything that appeared before.
+It lives as long as a box needs it, and some seconds more. What it has not come to when a run ends, the end of the run does
+itself, under the same locks: so a result tells of everything that happened before, and nothing depends on the thread alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ringfence.confine.protected.inotify import IN_IGNORED, IN_Q_OVERFLOW, NAMES, Inotify
 from ringfence.confine.protected.quarantine import take_away
@@ -47,6 +47,7 @@ class Names:
     def __init__(self, paths: Iterable[str], roots: Iterable[str]) -> None:
         self.paths, self.roots = tuple(paths), tuple(roots)
         self.found: list[Denial] = []
+        self.expected: dict[str, Callable[[], None]] = {}
         self.groups: list[Group] = []
 
 
@@ -57,10 +58,13 @@ class Watchman:
         self.guard = threading.RLock()
         self.descriptor = -1
         self._inotify: Inotify | None = None
-        self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
-        self._live = 0
+        self._epoll: select.epoll | None = None
         self._thread: threading.Thread | None = None
+        self._live = 0  # boxes that need the thread, once for their names and once for their mounts
         self._idle_since = 0.0
+        self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
+        self._tables: dict[int, Callable[[], None]] = {}
+        self._due: list[Callable[[], None]] = []
         self._numbers: dict[str, int] = {}  # of the watch, by folder
         self._folders: dict[int, str] = {}
         self._meant: dict[str, set[str]] = {}  # by the path of each step: the paths it leads to
@@ -68,21 +72,15 @@ class Watchman:
     def add(self, names: Names) -> None:
         """Watch for the names of a box, from now on."""
         with self.guard:
-            if self._inotify is None:
-                try:
-                    self._inotify = Inotify()
-                    self.descriptor = self._inotify.descriptor
-                except OSError:
-                    pass  # no instance left on this host: then the end of each run looks
             self._live += 1
-            self._join(names, names.paths)
             self._start()
+            self._join(names, names.paths)
 
-    def also(self, names: Names, path: str) -> None:
-        """One more name for a box."""
+    def expect(self, names: Names, path: str, there: Callable[[], None]) -> None:
+        """One more name for a box: what appears there stays, and `there` is called in the thread."""
         with self.guard:
+            names.expected[path] = there
             self._join(names, (path,))
-            self._take(path)
 
     def remove(self, names: Names) -> None:
         with self.guard:
@@ -93,6 +91,23 @@ class Watchman:
             self._idle_since = time.monotonic()
             if len(self._groups) > KEPT_GROUPS:
                 self._forget_idle()
+
+    def mind(self, table: int, came_off: Callable[[], None]) -> None:
+        """Call came_off, in the thread, whenever this table of mounts tells of a change."""
+        with self.guard:
+            self._live += 1
+            self._start()
+            self._tables[table] = came_off
+            if self._epoll is not None:
+                self._epoll.register(table, select.EPOLLPRI)
+
+    def mind_no_more(self, table: int) -> None:
+        with self.guard:
+            if self._tables.pop(table, None) is not None:
+                self._live -= 1
+                self._idle_since = time.monotonic()
+                if self._epoll is not None:
+                    self._epoll.unregister(table)
 
     def settle(self, names: Names) -> None:
         """Take away whatever has appeared until now."""
@@ -109,10 +124,9 @@ class Watchman:
         self.guard = threading.RLock()
         if self._inotify is not None:
             self._inotify.close()
-        self._inotify, self._thread, self.descriptor = None, None, -1
-        self._live = 0
-        for held in (self._groups, self._numbers, self._folders, self._meant):
-            held.clear()
+        if self._epoll is not None:
+            self._epoll.close()
+        self._clear()
 
     # The rest is called with the guard held
 
@@ -186,6 +200,8 @@ class Watchman:
 
     def _take(self, path: str) -> None:
         watching = [names for group in self._groups.values() if path in group.paths for names in group.boxes]
+        self._due += [names.expected[path] for names in watching if path in names.expected]
+        watching = [names for names in watching if path not in names.expected]
         if not watching:
             return  # of a box that has ended
         try:
@@ -202,25 +218,42 @@ class Watchman:
             names.found.append(Denial(KIND, path, "protected: watch", "observed", None, detail))
 
     def _start(self) -> None:
-        if self._thread is None and self._inotify is not None:
-            self._thread = threading.Thread(target=self._serve, args=(self._inotify,), name="ringfence-watchman", daemon=True)
+        if self._thread is not None:
+            return
+        try:
+            if self._inotify is None:
+                self._inotify = Inotify()
+                self.descriptor = self._inotify.descriptor
+            self._epoll = select.epoll()
+            self._epoll.register(self.descriptor, select.EPOLLIN)
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._inotify, self._epoll), name="ringfence-watchman", daemon=True
+            )
             self._thread.start()
+        except (OSError, RuntimeError):  # no instance, descriptor or thread left: then the end of each run looks
+            self._thread = None
 
-    def _serve(self, inotify: Inotify) -> None:
-        poll = select.poll()
-        poll.register(inotify.descriptor, select.POLLIN)
+    def _serve(self, inotify: Inotify, epoll: select.epoll) -> None:
         while True:
-            poll.poll(LINGER_SECONDS * 1000)
+            ready = epoll.poll(LINGER_SECONDS)
             with self.guard:
-                self._hear(inotify)
                 if self._inotify is not inotify:
                     return
+                self._hear(inotify)
+                due = [self._tables[descriptor] for descriptor, _ in ready if descriptor in self._tables] + self._due
+                self._due = []
                 if not self._live and time.monotonic() - self._idle_since > LINGER_SECONDS:
+                    epoll.close()
                     inotify.close()
-                    self._inotify, self._thread, self.descriptor = None, None, -1
-                    for held in (self._groups, self._numbers, self._folders, self._meant):
-                        held.clear()
+                    self._clear()
                     return
+            for each in due:  # without the guard: it takes the box's own first
+                each()
+
+    def _clear(self) -> None:
+        self._inotify, self._epoll, self._thread, self.descriptor, self._live = None, None, None, -1, 0
+        self._due = []
+        self._groups, self._tables, self._numbers, self._folders, self._meant = {}, {}, {}, {}, {}
 
 
 WATCHMAN = Watchman()
