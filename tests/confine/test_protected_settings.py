@@ -53,7 +53,7 @@ def test_paths_are_as_git_takes_them(tmp_path: Path) -> None:
     assert found.worktree == "../w"
     assert set(found.hooks) == {"/home/u/hooks", "/tree/rel"}
     assert set(found.included) == {f"{tmp_path}/more/a", "/home/u/b", f"{tmp_path}/more/c"}
-    assert set(found.run) == {"/tree/./run", "/tree/tools/s", "/tree/../clean.sh"}
+    assert set(found.run) == {"/tree/./run", "/tree/sh", "/tree/../clean.sh", "/tree/%f"}
 
 
 @pytest.mark.parametrize("kind", ["itself", "a pipe", "a folder", "nothing", "large", "without end"])

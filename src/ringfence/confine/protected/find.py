@@ -33,6 +33,7 @@ def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), neste
     repositories = Repositories(look)
     roots = [folder.path for folder in (*policy.writable, *((policy.workspace,) if policy.workspace else ())) if folder.is_dir]
     for root in roots:
+        repositories.above(root)
         repositories.at(root)
         look.settings(root, names.SETTINGS, missing=True)
         look.settings(root, names.SHELLS, missing=False)

@@ -22,8 +22,11 @@ Entry = tuple[str, str]
 RUN = frozenset((
     "fsmonitor", "sshcommand", "gitproxy", "editor", "pager", "askpass", "external", "clean", "smudge", "process", "textconv",
     "command", "driver", "helper", "program", "uploadpack", "receivepack", "alternaterefscommand", "cmd", "defaultkeycommand",
+    "packobjectshook", "difffilter", "tunnel", "httpd", "update",
 ))  # fmt: skip
-"""Last parts of the keys whose values git runs."""
+"""Last parts of the keys whose values git runs. Aliases are not among them: somebody has to call one."""
+RUN_IN = ("pager.", "browser.", "difftool.", "mergetool.", "man.")
+"""Sections all of whose values may be programs."""
 
 MAX_WORDS = 64
 
@@ -37,7 +40,8 @@ _kept: dict[tuple[int, ...], tuple[Entry, ...]] = {}
 class Settings(NamedTuple):
     """What the settings of a repository name: absolute paths, with whatever links and dots are in them.
 
-    hooks: values of core.hooksPath. included: files of include.path. run: words of commands that look like paths.
+    hooks: values of core.hooksPath, and the hooks of init.templateDir.
+    included: files of include.path. run: words of commands, each as the path that it may be.
     worktree: core.worktree, or the empty string.
     """
 
@@ -63,21 +67,23 @@ def settings_of(files: tuple[str, ...], worktree: str, home: str) -> Settings:
                 top = value
             elif key == "core.hookspath" and value:
                 hooks[_absolute(value, worktree, home)] = None
+            elif key == "init.templatedir" and value:
+                hooks[_absolute(value, worktree, home) + "/hooks"] = None
             elif key == "include.path" or (key.startswith("includeif.") and last == "path"):
                 inner = _absolute(value, os.path.dirname(path), home)
                 if value and inner not in included:
                     included[inner] = None
                     pending.append(inner)
-            elif last in RUN or key.startswith("alias."):
+            elif last in RUN or key.startswith(RUN_IN):
                 run.update(dict.fromkeys(_paths_in(value, worktree, home)))
     return Settings(top, tuple(hooks), tuple(included), tuple(run))
 
 
 def _paths_in(command: str, worktree: str, home: str) -> Iterator[str]:
-    """Words of a shell command that may be paths of files; quotes are taken off, nothing else of the shell is understood."""
+    """Words of a shell command, which may be paths; quotes are taken off, nothing else of the shell is understood."""
     for word in command.lstrip("!").split()[:MAX_WORDS]:
         plain = word.strip("'\"();&|")
-        if "/" in plain and "\0" not in plain:
+        if plain and not plain.startswith("-"):
             yield _absolute(plain, worktree, home)
 
 

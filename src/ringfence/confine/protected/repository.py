@@ -40,6 +40,18 @@ class Repositories:
             self.look.hold(path, found, "read-only")
             self._linked(path, worktree)
 
+    def above(self, folder: str) -> None:
+        """Hold what the repositories that a writable folder lies in name inside it; they themselves are not in the box."""
+        at = os.path.dirname(folder)
+        while at != "/":
+            link = f"{at}/{names.GIT}"
+            found = look(link)
+            if found is not None:
+                git = link if stat.S_ISDIR(found.st_mode) else os.path.join(at, _read_link(link, "gitdir:") or "")
+                shared = _read_link(f"{git}/{names.COMMON}", "")
+                self._named_by_settings(os.path.join(git, shared or ""), at, f"{COPIES}/above-{at.count('/')}")
+            at = os.path.dirname(at)
+
     def _linked(self, link: str, worktree: str) -> None:
         """A `.git` file: what it leads to, where that is inside, or outside and says itself that it belongs here."""
         admin = _read_link(link, "gitdir:")
@@ -112,10 +124,9 @@ class Repositories:
         for path in settings.included:
             self.look.protect(path, missing=True)
         for path in settings.run:
-            self.look.protect(path, missing=False)
-        if self._runs_hooks(
-            [f"{git}/{names.HOOKS}", *(path for path in settings.hooks if os.path.realpath(path) not in self.look.named)]
-        ):
+            if os.path.isfile(path):
+                self.look.protect(path, missing=False)
+        if self.look.is_writable(f"{worktree}/-") and self._runs_hooks([f"{git}/{names.HOOKS}", *settings.hooks]):
             self.look.settings(worktree, names.HOOK_MANAGERS, missing=False)
         return tuple(folder for folder in folders if folder)
 
@@ -180,7 +191,13 @@ class Repositories:
 
     def _runs_hooks(self, folders: list[str]) -> bool:
         """Whether any of these folders holds a hook that git would run."""
-        files = [found for folder in folders if os.path.isdir(folder) for _, found in self.look.below(folder)]
+        files: list[os.stat_result] = []
+        for folder in folders:
+            if os.path.isdir(folder) and os.path.realpath(folder) not in self.look.named:
+                try:
+                    files += [found for _, found in self.look.below(folder)]
+                except WorkspaceError:
+                    return True  # one that this caller may not look into
         return any(stat.S_ISLNK(each.st_mode) or (stat.S_ISREG(each.st_mode) and each.st_mode & 0o111) for each in files)
 
     def _worktrees(self, folder: str, copies: str) -> None:
