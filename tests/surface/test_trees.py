@@ -355,6 +355,26 @@ def test_a_transfer_that_takes_too_long_is_ended_and_says_so(box: Sandbox, calle
     assert box.upload(caller / "t", "back", overwrite=True).files == 3000
 
 
+STOPPER = """
+import os, signal
+print("ready", flush=True)
+while True:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if int(pid) not in (1, os.getpid()): os.kill(int(pid), signal.SIGSTOP)
+        except OSError: pass
+"""
+
+
+def test_a_program_that_stops_whatever_works_for_the_caller_does_not_hold_the_call(box: Sandbox, caller: Path) -> None:
+    (caller / "big").write_bytes(b"x" * (16 << 20))
+    with box.spawn(["python3", "-c", STOPPER]) as process:
+        assert process.stdout.readline() == b"ready\n"
+        with pytest.raises(errors.FileTimeError):
+            box.upload(caller / "big", "big", timeout=1)
+    assert box.upload(caller / "big", "big", overwrite=True).files == 1  # the control, and the box goes on
+
+
 async def test_a_transfer_that_is_cancelled_ends_and_the_box_works(workspace: Path, caller: Path) -> None:
     (workspace / "big").write_bytes(b"x" * (64 << 20))
     async with ringfence.Sandbox(SandboxConfig(workspace=workspace)) as box:
