@@ -30,7 +30,7 @@ RUN_IN = ("pager.", "browser.", "difftool.", "mergetool.", "man.")
 
 MAX_WORDS = 64
 
-FILES_KEPT = 64
+FILES_KEPT = 1000
 SETTLED_NS = 50_000_000
 """Five ticks of the slowest kernel clock: a file that changed less than this ago may change again with the same times."""
 

@@ -26,6 +26,7 @@ class Repositories:
         self.look = look
         self.folders: list[Folder] = []
         self._held: set[tuple[str, str]] = set()
+        self._directories: set[str] = set()
 
     def at(self, worktree: str) -> None:
         """Hold the repository whose worktree is this folder, if it is one; or the folder itself, if it is a git directory."""
@@ -96,8 +97,9 @@ class Repositories:
         if (git, worktree) in self._held or found is None or not stat.S_ISDIR(found.st_mode):
             return
         copies = f"{COPIES}/{len(self._held)}"
-        first = all(held != git for held, _ in self._held)
+        first = git not in self._directories
         self._held.add((git, worktree))
+        self._directories.add(git)
         folders = self._named_by_settings(git, worktree, copies)
         if not first:
             return  # another worktree of it, in which relative paths are others
