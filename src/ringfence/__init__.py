@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.confine.host import Capability
     from ringfence.connection import Connection
     from ringfence.explanation import Explanation, explain
+    from ringfence.explanation.host import HostFacts, host_facts
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.policy.compose import compose
@@ -27,6 +29,9 @@ _PLACES = {
     "Sandbox": "ringfence.sandbox",
     "run": "ringfence.sandbox",
     "Connection": "ringfence.connection",
+    "Capability": "ringfence.confine.host",
+    "HostFacts": "ringfence.explanation.host",
+    "host_facts": "ringfence.explanation.host",
     "explain": "ringfence.explanation",
     "Explanation": "ringfence.explanation",
     "Files": "ringfence.files",
@@ -49,6 +54,7 @@ _PLACES = {
 __all__ = [
     "Cancelled",
     "CapHit",
+    "Capability",
     "Change",
     "Connection",
     "Denial",
@@ -57,6 +63,7 @@ __all__ = [
     "Explanation",
     "FileInfo",
     "Files",
+    "HostFacts",
     "NotStarted",
     "Outcome",
     "Policy",
@@ -70,6 +77,7 @@ __all__ = [
     "Transfer",
     "compose",
     "explain",
+    "host_facts",
     "load_policy",
     "run",
     "warm_up",

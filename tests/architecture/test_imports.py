@@ -16,8 +16,9 @@ PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", ""}
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
 # decides. A room that is not here is unknown, and fails.
 MAY_IMPORT: dict[str, set[str]] = {
-    "": PUBLIC | {"process.streams", "process.zygote", "files", "connection", "world.files", "world.processes", "world.trees"},
-    "explanation": BELOW_SANDBOX | {"explanation"},
+    "": PUBLIC
+    | {"confine.host", "process.streams", "process.zygote", "files", "connection", "world.files", "world.processes", "world.trees"},
+    "explanation": BELOW_SANDBOX | {"sync", "explanation"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection"},

@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "run a command in a box",
     "python": "run a Python program in a box",
     "explain": "show what a box would be, before anything runs",
+    "doctor": "show what this host delivers, and what adds the rest",
     "check": "check a policy file and try its examples",
     "policy": "compare policy files, print their schema",
 }

@@ -78,6 +78,11 @@ def _syscall(call: str, number: int, *arguments: object) -> int:
     return _check(_libc.syscall(ctypes.c_long(number), *arguments), call)
 
 
+def call(name: str, number: int, *arguments: object) -> int:
+    """Any call by its number, for what is only tried: name is how its error begins."""
+    return _syscall(name, number, *arguments)
+
+
 def clone(flags: int) -> int:
     """Fork with clone(2) into new namespaces; 0 in the child. Runs none of Python's fork hooks: for a process of one thread."""
     zero = ctypes.c_long(0)
@@ -167,10 +172,10 @@ def drop_capabilities() -> None:
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def install_filter(program: bytes) -> None:
-    """Install a seccomp filter, the packed struct sock_filter[] of program, on this thread."""
+def install_filter(program: bytes, flags: int = 0) -> int:
+    """Install a seccomp filter, the packed struct sock_filter[] of program, on this thread; what the kernel returns for flags."""
     wanted = _FilterProgram(len(program) // 8, program)
-    _syscall("seccomp", _older(2), SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(wanted))
+    return _syscall("seccomp", _older(2), SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(wanted))
 
 
 def close_from(first: int) -> None:
