@@ -13,7 +13,7 @@ from ringfence.cli.shown import heading, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringfence.confine.host import Capability
+    from ringfence import Capability
 
 EXAMPLE = "example: ringfence doctor"
 

@@ -15,8 +15,8 @@ DEFAULT = "namespaces"
 """The tier that 'auto' takes."""
 PROGRAM = "import sys; print(sys.executable)"
 NOT_BUILT = "known, and not built in this version"
-CAPS = ("wall", "cpu", "memory", "max_processes", "open_files", "file_size", "disk", "output")
-"""Dimensions of an enforcement that are caps."""
+WALLS = ("filesystem", "secrets", "protected", "network", "processes", "syscalls", "ids", "environment", "descriptors")
+"""Dimensions of an enforcement that are no caps."""
 ASKED = SandboxLimits(file_size_bytes=1 << 30)
 """A limit of each kind that this version has."""
 
@@ -77,7 +77,7 @@ def _tier(name: str, needs: tuple[Capability, ...]) -> tuple[Capability, Enforce
 
 
 def _caps(enforcement: Enforcement) -> tuple[Capability, ...]:
-    found = [(name, getattr(enforcement, name)) for name in CAPS]
+    found = [(name, getattr(enforcement, name)) for name in Enforcement.__slots__ if name not in WALLS]
     return tuple(
         Capability(name, State.NOT_BUILT, NOT_BUILT) if held.level is Level.NONE else Capability(name, State.DELIVERED, str(held))
         for name, held in found
