@@ -162,3 +162,26 @@ def test_files_of_a_workspace_and_the_environment_change_no_policy(project: Path
     after = ringfence(*line, cwd=project, RINGFENCE_DISABLE="1", RINGFENCE_TIER="process", RINGFENCE_POLICY="ringfence.yaml")
     assert (after.returncode, after.stdout, after.stderr) == (before.returncode, before.stdout, before.stderr)
     assert "shadow" in before.stderr and "/usr/made" in before.stderr
+
+
+LOADED = """
+import sys
+from ringfence.cli import main
+status = main(sys.argv[1:])
+parts = ("load", "schema", "source", "document", "keys", "compose", "unbuilt", "decide", "examples", "differences", "page")
+print(status, *sorted({name.partition(".")[0] for name in sys.modules} & {"yaml", "msgspec", "wcmatch", "tomllib"}),
+      *sorted(name for name in sys.modules if name.removeprefix("ringfence.policy.") in parts), file=sys.stderr)
+"""
+
+
+def test_a_run_without_a_policy_loads_nothing_of_policy_files(project: Path) -> None:
+    def loaded(*argv: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, *argv], cwd=project, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+        )
+        return done.stderr.split()
+
+    assert loaded("run", "--", "true") == ["0"]
+    with_one = loaded("run", "--policy", written(project, "version: 1\n"), "--", "true")
+    assert {"yaml", "msgspec", "ringfence.policy.load"} <= set(with_one)
+    assert not {"tomllib", "wcmatch", "ringfence.policy.decide", "ringfence.policy.page"} & set(with_one)

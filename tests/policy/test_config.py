@@ -55,3 +55,11 @@ def test_the_defaults_are_the_ones_that_are_documented() -> None:
     assert (limits.max_processes, limits.file_size_bytes, limits.disk_bytes) == (None, None, None)
     config = SandboxConfig()
     assert (config.tier, config.mode, config.workspace, config.allow_network) == ("auto", "workspace-write", None, False)
+
+
+def test_configurations_are_compared_field_by_field() -> None:
+    assert SandboxConfig(deny=["a"]) == SandboxConfig(deny=("a",)) != SandboxConfig(deny=["b"])
+    assert SandboxLimits(cpu_seconds=1) == SandboxLimits(cpu_seconds=1.0) != SandboxLimits()
+    assert hash(SandboxLimits(cpu_seconds=1)) == hash(SandboxLimits(cpu_seconds=1.0))
+    assert SandboxLimits() != SandboxConfig() and SandboxLimits() != None  # noqa: E711
+    assert "deny=('a',)" in repr(SandboxConfig(deny=["a"])) and repr(SandboxLimits()).startswith("SandboxLimits(cpu_seconds=60, ")
