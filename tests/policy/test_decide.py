@@ -141,6 +141,18 @@ def test_what_closes_never_opens_anything_and_writing_needs_reading(
     assert ask("read", deny, protect) == ask("read", deny, ())
 
 
+def test_a_pattern_holds_by_either_spelling_of_its_folder(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    (real / "sub").mkdir(parents=True)
+    (real / "key").write_text("")
+    (tmp_path / "link").symlink_to(real)
+    for deny in (f"{tmp_path}/link/key", f"{tmp_path}/link/**/key", f"{tmp_path}/real/key"):
+        resolved = resolve(SandboxConfig(workspace=real, deny=[deny]), home=HOME)
+        for path in ("key", f"{real}/key", f"{tmp_path}/link/key"):
+            assert not decide(resolved, "read", path, home=HOME).allowed, (deny, path)
+        assert decide(resolved, "read", "other", home=HOME).allowed
+
+
 @pytest.mark.live("namespaces")
 def test_a_box_does_what_was_decided(tmp_path: Path) -> None:
     work, beside, shared = (tmp_path / name for name in ("work", "beside", "shared"))

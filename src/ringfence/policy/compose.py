@@ -97,12 +97,15 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     """
     named = differing(child, SandboxConfig()) if said is None else frozenset(said)
     whole, part = anchored(parent), anchored(child)
-    wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(whole, name), value_of(part, name))]
+    outer, inner = followed(whole), followed(part)
+    for each in (outer, inner):
+        refuse_contradiction(each)
+    wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(outer, name), value_of(inner, name))]
     changes = {name: _joined(whole, part, name) for name in named}
     result = _changed(whole, changes)
     if not _tiers(result) <= _tiers(whole) and _tiers(whole) != {"process"}:
         wider += [name for name in TIERS if name in named]
-    wider += [name for name in _wider_files(whole, result) if name in named and name not in wider]
+    wider += [name for name in _wider_files(outer, followed(result)) if name in named and name not in wider]
     if wider:
         keys = tuple(KEY_OF[name] for name in wider)
         raise WideningError("; ".join(_said(whole, part, name) for name in wider) + ".", keys=keys)
@@ -128,11 +131,10 @@ def _changed(config: SandboxConfig, changes: dict[str, Any]) -> SandboxConfig:
     if "output_bytes" in limits and (config.limits.output_head_bytes or 0) > limits["output_bytes"]:
         limits.setdefault("output_head_bytes", None)
     result = replace(config, **whole, limits=replace(config.limits, **limits))
-    open_to_write = replace(result, read_only=())
+    open_to_write = replace(followed(result), read_only=())
+    said = {os.path.realpath(path) for path in (*result.read_only, *result.writable)}
     kept = [
-        path
-        for path in config.read_only
-        if path not in (*result.read_only, *result.writable) and access(open_to_write, os.fspath(path)) == WRITE
+        path for path in config.read_only if (real := os.path.realpath(path)) not in said and access(open_to_write, real) == WRITE
     ]
     return replace(result, read_only=(*result.read_only, *kept))
 
@@ -152,7 +154,7 @@ def _tiers(config: SandboxConfig) -> set[str]:
 
 
 def access(config: SandboxConfig, path: str) -> int:
-    """What an anchored config lets a box do with a path: the deepest folder that holds it decides, of two alike the wider."""
+    """What a followed config lets a box do with a path: the deepest folder that holds it decides, of two alike the wider."""
     if config.mode == "danger-full-access":
         return WRITE
     best, found = -1, NOTHING
@@ -186,32 +188,46 @@ def _wider_files(parent: SandboxConfig, result: SandboxConfig) -> Iterator[str]:
 
 
 def anchored(config: SandboxConfig) -> SandboxConfig:
-    """The same config with every path absolute and without links, so that it can be compared with another one.
-
-    Raises ConfigError where a path is said to be both read-only and writable.
-    """
-    workspace = os.path.realpath(config.workspace) if config.workspace is not None else None
+    """The same config with every path absolute. Links stay as they are named: whether they may be followed is for resolve."""
+    workspace = os.path.abspath(config.workspace) if config.workspace is not None else None
     base = workspace or "/"
-    read_only = tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.read_only))
-    writable = tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.writable))
-    if both := {*read_only} & ({*writable, workspace} if config.mode == "workspace-write" else {*writable}):
-        raise ConfigError(f"{min(map(str, both))} is said to be read-only and to be writable: one of them must go.")
+
+    def absolute(paths: Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(os.path.normpath(os.path.join(base, path)) for path in paths))
+
     return replace(
         config,
         workspace=workspace,
-        read_only=read_only,
-        writable=writable,
-        devices=tuple(dict.fromkeys(os.path.realpath(os.path.join(base, path)) for path in config.devices)),
+        read_only=absolute(config.read_only),
+        writable=absolute(config.writable),
+        devices=absolute(config.devices),
         python=os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None,
-        deny=_anchored_patterns(config.deny, workspace or EPHEMERAL),
-        protect=_anchored_patterns(config.protect, workspace or EPHEMERAL),
+        deny=_anchored_patterns(config.deny, workspace),
+        protect=_anchored_patterns(config.protect, workspace),
     )
 
 
-def _anchored_patterns(patterns: Iterable[str], workspace: str) -> tuple[str, ...]:
-    """Patterns as absolute ones; `**/` holds at any depth of whatever workspace there is."""
+def followed(config: SandboxConfig) -> SandboxConfig:
+    """An anchored config with links followed, to be compared with another one and for nothing else."""
+    workspace = os.path.realpath(config.workspace) if config.workspace is not None else None
+    read_only, writable, devices = (
+        tuple(dict.fromkeys(map(os.path.realpath, paths))) for paths in (config.read_only, config.writable, config.devices)
+    )
+    return replace(config, workspace=workspace, read_only=read_only, writable=writable, devices=devices)
+
+
+def refuse_contradiction(config: SandboxConfig) -> None:
+    """Raise ConfigError where a followed config says of one path that it is read-only and that it is writable."""
+    open_to_write = {*config.writable, config.workspace} if config.mode == "workspace-write" else {*config.writable}
+    if both := {*config.read_only} & open_to_write:
+        raise ConfigError(f"{min(map(str, both))} is said to be read-only and to be writable: one of them must go.")
+
+
+def _anchored_patterns(patterns: Iterable[str], workspace: str | None) -> tuple[str, ...]:
+    """Patterns as absolute ones, as resolve has them; `**/` holds at any depth of whatever workspace there is."""
     home = os.path.expanduser("~")
-    return tuple(dict.fromkeys(each if each.startswith("**/") else absolute_pattern(each, workspace, home) for each in patterns))
+    root = os.path.realpath(workspace) if workspace else EPHEMERAL
+    return tuple(dict.fromkeys(each if each.startswith("**/") else absolute_pattern(each, root, home) for each in patterns))
 
 
 def differing(config: SandboxConfig, other: SandboxConfig) -> frozenset[str]:

@@ -16,12 +16,12 @@ allows the act (modes of files, a program that is not executable), or that a lin
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ringfence.errors import ArgumentError
 from ringfence.policy import settings
-from ringfence.policy.patterns import covers, within
+from ringfence.policy.patterns import compiled, covers, escaped, is_glob, literal, moved, within
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.secrets import built_in_rule, secrets_of
 
@@ -71,6 +71,7 @@ class _Files:
         self.mounts = dict.fromkeys((*SYSTEM, *MADE), False) if mounts is None else mounts
         shared = tuple(folder.path for folder in (policy.workspace, *policy.writable, *policy.read_only) if folder)
         self.shared = shared
+        self.deny, self.protect = dict(_both_spellings(policy.deny)), dict(_both_spellings(policy.protect))
         self.secrets = secrets_of(policy.deny, policy.workdir, shared, os.environ)
 
     def decide(self, target: str, *, write: bool) -> Decision:
@@ -109,7 +110,7 @@ class _Files:
         return self._closed(path) or (self._protected(path) if write else None) or self._innermost(path, write=write)
 
     def _closed(self, path: str) -> Decision | None:
-        rule = next((pattern for pattern in self.policy.deny if covers(pattern, path)), "")
+        rule = next((said for pattern, said in self.deny.items() if covers(pattern, path)), "")
         rule = rule or next((pattern for pattern in self.secrets.denied if covers(pattern, path)), "")
         if rule:
             return Decision(False, "filesystem.deny", f"{rule} closes {path}")
@@ -117,7 +118,7 @@ class _Files:
         return Decision(False, named, f"the list of secrets closes {path}") if named else None
 
     def _protected(self, path: str) -> Decision | None:
-        rule = next((pattern for pattern in self.policy.protect if covers(pattern, path)), "")
+        rule = next((said for pattern, said in self.protect.items() if covers(pattern, path)), "")
         if rule:
             return Decision(False, "filesystem.protect", f"{rule} may be read and not changed")
         if name := protected_in_git(path):
@@ -167,6 +168,16 @@ class _Files:
         yield from ((folder.path, False, "filesystem.read_only") for folder in policy.read_only)
         yield from ((path, writable, "the system's folders") for path, writable in self.mounts.items())
         yield from ((path, True, OWN_RULE) for path in OWN)
+
+
+def _both_spellings(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each pattern, and the same where its fixed folder really lies, with the pattern that was said."""
+    for pattern in patterns:
+        yield pattern, pattern
+        if is_glob(pattern):
+            yield moved(pattern, os.path.realpath(compiled(pattern).prefix)), pattern
+        else:
+            yield escaped(os.path.realpath(literal(pattern))), pattern
 
 
 def _runs_hooks(repository: str) -> bool:

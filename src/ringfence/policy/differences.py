@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ringfence.errors import ConfigError
-from ringfence.policy.compose import anchored, compose, differing
+from ringfence.policy.compose import anchored, compose, differing, followed
 from ringfence.policy.config import SandboxConfig
 from ringfence.policy.keys import FIELDS, as_written, shown, value_of
 
@@ -23,7 +23,7 @@ class Difference:
 
 def differences(first: SandboxConfig, second: SandboxConfig) -> tuple[Difference, ...]:
     """Every key in which the two differ, in the order of a policy file. Where they were written is no difference."""
-    one, two = (replace(anchored(config), policy_files=()) for config in (first, second))
+    one, two = (replace(followed(anchored(config)), policy_files=()) for config in (first, second))
     names = differing(one, two)
     return tuple(
         Difference(key, as_written(one, key), as_written(two, key), _change(one, two, name))
