@@ -26,13 +26,27 @@ class Project:
 
 def fetch(into: Path) -> Project:
     """Put a project under `into`; the bundled one where the package index cannot be reached."""
-    pinned = (HERE / "project.txt").read_text(encoding="utf-8").splitlines()[-1].split()[0]
+    try:
+        return fetch_source(into, "project.txt")
+    except NotFetchedError as error:
+        shutil.copytree(HERE.parent / "bundled", into / "project")
+        print(f"The package index was not reached ({error}), so the bundled project is used.", file=sys.stderr)
+        return Project(into / "project", "spans 1.0, the project bundled under examples/")
+
+
+class NotFetchedError(Exception):
+    """The package index was not reached, or has not what is pinned."""
+
+
+def fetch_source(into: Path, pins: str) -> Project:
+    """Put the source of the project that the file `pins` names, with its hash, under `into`. Raises NotFetchedError."""
+    pinned = (HERE / pins).read_text(encoding="utf-8").splitlines()[-1].split()[0]
     name = pinned.partition("==")[0]
     download = subprocess.run(
         [
             *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input", "--retries", "0"),
             *("--timeout", "20", "--disable-pip-version-check", "--require-hashes", "--no-binary", name),
-            *("--requirement", str(HERE / "project.txt"), "--dest", str(into)),
+            *("--requirement", str(HERE / pins), "--dest", str(into)),
         ],
         capture_output=True,
         text=True,
@@ -40,13 +54,10 @@ def fetch(into: Path) -> Project:
     )
     archives = list(into.glob("*.tar.gz"))
     folder = into / "project"
-    if download.returncode == 0 and archives:
-        _unpack(archives[0], folder)
-        return Project(folder, f"{pinned}, its source archive from the package index")
-    shutil.copytree(HERE.parent / "bundled", folder)
-    reason = (download.stderr.strip().splitlines() or ["no reason given"])[-1]
-    print(f"The package index was not reached ({reason}), so the bundled project is used.", file=sys.stderr)
-    return Project(folder, "spans 1.0, the project bundled under examples/")
+    if download.returncode or not archives:
+        raise NotFetchedError((download.stderr.strip().splitlines() or ["no reason given"])[-1])
+    _unpack(archives[0], folder)
+    return Project(folder, f"{pinned}, its source archive from the package index")
 
 
 def _unpack(archive: Path, folder: Path) -> None:
