@@ -7,7 +7,6 @@ believed, sizes are bounded, and what cannot be read is said instead of being ta
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from ringfence.guest import kernel
@@ -21,7 +20,6 @@ UNREADABLE = "?"
 """Stands for the gitlinks that an index may have that could not be read."""
 
 _MODE = b"\0\0\xe0\0"  # 0160000 as the index holds it
-_SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.IGNORECASE | re.MULTILINE)
 _NAME_BITS, _EXTENDED = 0x0FFF, 0x4000
 
 
@@ -40,7 +38,8 @@ def gitlinks_of(root: int, directory: str) -> frozenset[str]:
         return frozenset()  # gone, and its index with it
     try:
         names = [name for name in os.listdir(folder) if name == "index" or name.startswith("sharedindex.")]
-        width = 32 if _SHA256.search(_content(folder, "config", MAX_CONFIG) or b"") else 20
+        settings = (_content(folder, "config", MAX_CONFIG) or b"").lower().translate(None, b' \t"')
+        width = 32 if b"\nobjectformat=sha256" in settings else 20
         found: set[str] = set()
         for name in names:
             found |= _gitlinks(_content(folder, name, MAX_BYTES), width)

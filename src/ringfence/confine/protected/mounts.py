@@ -11,8 +11,9 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from ringfence.confine.plan import Step, View
 from ringfence.confine.protected.gitconfig import parse
@@ -35,8 +36,7 @@ MAX_LOOKED_AT = 200
 """Paths that are asked for their inode after a run that made names; of a box with more the table alone tells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """A path whose mount came off. held: nothing is open any more. said: what is known of it, in words."""
 
     step: Step

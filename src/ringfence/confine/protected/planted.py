@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from ringfence.confine.protected import gitindex, removal
+from ringfence.confine.protected import gitindex
 from ringfence.confine.protected.tree import GIT, MAX_ENTRIES, MAX_SECONDS, Queue, Repository, Tree
 from ringfence.errors import WorkspaceError
 from ringfence.outcome import Denial
@@ -207,6 +207,8 @@ class Planted:
 
     def _remove(self) -> str:
         """Remove what is still to be removed; returns what became of the last of it, in words."""
+        from ringfence.confine.protected import removal  # no box but one that planted something needs it
+
         what = ""
         while self._to_remove:
             at, path, repository = self._to_remove.pop()

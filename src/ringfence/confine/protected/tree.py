@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ringfence.confine.protected import gitindex
 from ringfence.confine.protected.inotify import IN_IGNORED, IN_ISDIR, IN_MODIFY, IN_Q_OVERFLOW, NAMES, Inotify
@@ -28,8 +28,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(NamedTuple):
     """A `.git` entry or a folder that git takes for a bare repository; complete unless git would not read it yet."""
 
     device: int

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable
 
 from ringfence.confine.protected.inotify import IN_IGNORED, IN_Q_OVERFLOW, NAMES, Inotify
-from ringfence.confine.protected.quarantine import take_away
 from ringfence.guest import kernel
 from ringfence.outcome import Denial
 
@@ -204,6 +203,8 @@ class Watchman:
         watching = [names for names in watching if path not in names.expected]
         if not watching:
             return  # of a box that has ended
+        from ringfence.confine.protected.quarantine import take_away  # most boxes need none of it
+
         try:
             kept = take_away(path)
         except OSError as error:
