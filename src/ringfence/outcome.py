@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TypeAlias
@@ -208,6 +209,14 @@ class Change:
     path: str
     diff: str
     offered: tuple[tuple[str, str], ...] = ()
+
+
+def lines_of(changes: Iterable[Change]) -> list[str]:
+    """What to say of changes in a summary: one line for each file, and one for what may be taken over."""
+    changed = tuple(changes)
+    said = [f"{change.path} was changed in the box only; the host's is as it was" for change in changed]
+    keys = sorted({key for change in changed for key, _ in change.offered})
+    return [*said, f"may be taken over: {', '.join(keys)}"] if keys else said
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,25 @@ def test_a_reader_that_is_gone_ends_the_command_without_a_complaint(tmp_path: Pa
     assert (done.stdout, done.stderr, done.returncode) == (b"y\n", b"", 141)
 
 
+def test_what_the_box_has_for_itself_and_what_it_planted_are_lines_on_standard_error(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    assert ringfence("run", "--", "git", "status", "--short", cwd=tmp_path).stderr == b""
+    done = ringfence("run", "--", "sh", "-c", "git config user.name x; git init -q sub", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.decode().splitlines() == [
+        f"ringfence: planted {tmp_path}/sub/.git: a new repository",
+        f"ringfence: {tmp_path}/.git/config was changed in the box only; the host's is as it was",
+        "ringfence: may be taken over: user.name",
+    ]
+    policy = tmp_path.parent / "refuse.yaml"
+    policy.write_text("version: 1\non_planted: refuse\n")
+    refused = ringfence(
+        "run", "--policy", str(policy), "--workspace", str(tmp_path), "--", "git", "init", "-q", "two", cwd=tmp_path
+    )
+    assert refused.returncode == OURS
+    assert b"two/.git" in refused.stderr
+
+
 def test_a_device_as_input_is_not_read(tmp_path: Path) -> None:
     line = f"{sys.executable} -m ringfence run -- cat < /dev/zero"
     assert subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False).stdout == b""

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.confine.protected.changes import lines, shown
+from ringfence.confine.protected.changes import shown
 from ringfence.confine.protected.harmless import is_harmless, offered, take_over
 from ringfence.errors import ArgumentError, HostError
-from ringfence.outcome import Change
+from ringfence.outcome import Change, lines_of
 from ringfence.sync import Sandbox, SandboxConfig
 
 
@@ -199,11 +199,11 @@ def test_a_lock_of_another_program_is_respected_and_a_link_is_not_written_throug
 def test_what_a_terminal_would_act_on_is_spelled_out() -> None:
     assert shown("a\x1b[2J\u202eb\tc\n") == "a\\x1b[2J\\u202eb\tc\n"
     change = Change("/x/.git/config", "", (("user.name", "x"),))
-    assert lines([change]) == [
+    assert lines_of([change]) == [
         "/x/.git/config was changed in the box only; the host's is as it was",
         "may be taken over: user.name",
     ]
-    assert lines([]) == []
+    assert lines_of([]) == []
 
 
 def test_a_box_that_fills_its_copies_is_refused_an_answer_by_name(project: Path) -> None:

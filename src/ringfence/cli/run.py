@@ -47,7 +47,8 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
             result = _at_terminal(box, argv) if at_terminal else _piped(box, argv)
         except CommandError as error:  # it was not started
             return running.complain(error)
-    return running.status_of(result)
+        changes = running.changes_of(box)
+    return running.status_of(result, box.denials(), changes)
 
 
 def _at_terminal(box: Sandbox, argv: list[str]) -> Result:

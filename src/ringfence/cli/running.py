@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ringfence.errors import ArgumentError, CommandError, RingfenceError
+from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
 
 if TYPE_CHECKING:
-    from ringfence.outcome import Result
+    from ringfence.outcome import Change, Denial, Result
     from ringfence.policy.config import SandboxConfig
+    from ringfence.sync import Sandbox
 
 KEPT_BYTES = 2
 """Output is passed on as it comes; the result keeps next to nothing of it."""
@@ -81,21 +82,37 @@ def complain(error: RingfenceError) -> int:
     return error.exit_status
 
 
-def summary(result: Result) -> None:
-    """On standard error, when the command is over: what was refused and what was not kept up. Nothing when there is nothing."""
+def summary(denials: Sequence[Denial], changes: Sequence[Change]) -> None:
+    """On standard error, when the command is over: what was refused, what was not kept up, what the box has for itself alone."""
     from ringfence.cli.shown import shown
+    from ringfence.outcome import lines_of
 
-    for denial in result.denials[:MOST_LINES]:
-        more = f": {denial.detail}" if denial.detail else f" ({denial.rule})"
-        print(f"ringfence: {denial.kind} {shown(denial.target + more)}", file=sys.stderr)
-    if len(result.denials) > MOST_LINES:
-        print(f"ringfence: and {len(result.denials) - MOST_LINES} more", file=sys.stderr)
+    said = [f"{each.kind} {each.target}" + (f": {each.detail}" if each.detail else f" ({each.rule})") for each in denials]
+    said += lines_of(changes)
+    for line in said[:MOST_LINES]:
+        print(f"ringfence: {shown(line)}", file=sys.stderr)
+    if len(said) > MOST_LINES:
+        print(f"ringfence: and {len(said) - MOST_LINES} more", file=sys.stderr)
 
 
-def status_of(result: Result) -> int:
-    """The exit status of a result, with lines on standard error where there is more to say than it."""
-    if result.denials:
-        summary(result)
+def changes_of(box: Sandbox) -> tuple[Change, ...]:
+    """What the box changed in its private copies; nothing where that cannot be told any more."""
+    try:
+        return box.changes()
+    except RingfenceError:
+        return ()
+
+
+def status_of(result: Result, denials: Sequence[Denial] | None = None, changes: Sequence[Change] = ()) -> int:
+    """The exit status of a result, with lines on standard error where there is more to say than it.
+
+    denials: of the whole life of the box, where they are known; else those of the result.
+    """
+    denials = result.denials if denials is None else denials
+    if denials or changes:
+        summary(denials, changes)
+    if result.refused:
+        return complain(PlantedError(result.refused, result))
     if result.exit_code is not None:
         return result.exit_code
     if result.signal is not None:

@@ -6,12 +6,10 @@ are offered that no program runs, and that the host's file says nothing about.
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from ringfence.confine.protected.harmless import offered
 from ringfence.confine.protected.plan import COPIES, Protected
 from ringfence.outcome import Change
 from ringfence.policy.settings import SAMPLE
@@ -58,6 +56,8 @@ def _of_file(path: str, old: bytes | None, new: bytes | None, link: str | None) 
     elif new is None and old is not None:
         yield Change(path, "removed\n")
     elif new is not None and new != old:
+        from ringfence.confine.protected.harmless import offered  # where nothing changed, which is nearly always, neither is read
+
         settings = offered(old or b"", new) if os.path.basename(path) == "config" else ()
         yield Change(path, _diff(path, old, new), settings)
 
@@ -67,6 +67,8 @@ def _diff(path: str, old: bytes | None, new: bytes) -> str:
         return f"{len(old or b'')} bytes became {len(new)}: too large to be shown\n"
     if b"\0" in new or b"\0" in (old or b""):
         return f"{len(old or b'')} bytes became {len(new)}: not text\n"
+    import difflib  # as above
+
     was, now = (shown((side or b"").decode("utf-8", "backslashreplace")).splitlines(keepends=True) for side in (old, new))
     name = shown(path)
     diff = difflib.unified_diff(was, now, name if old is not None else "/dev/null", f"{name} in the box")
@@ -77,13 +79,6 @@ def _diff(path: str, old: bytes | None, new: bytes) -> str:
 def shown(text: str) -> str:
     """Text with everything spelled out that a terminal would act on or not show."""
     return "".join(each if each in "\n\t" or each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def lines(changes: Iterable[Change]) -> list[str]:
-    """What to say of changes in a summary: one line for each file, and one for what may be taken over."""
-    said = [f"{change.path} was changed in the box only; the host's is as it was" for change in changes]
-    keys = [key for change in changes for key, _ in change.offered]
-    return [*said, f"may be taken over: {', '.join(sorted(set(keys)))}"] if keys else said
 
 
 def _host_file(path: str) -> bytes | None:
