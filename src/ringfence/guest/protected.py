@@ -63,8 +63,11 @@ def _private_file(step: "list[bytes]", tree: int) -> None:
     source = _open(step, os.O_RDONLY | os.O_NONBLOCK)
     copy = step[2]
     _copy_file(source, copy, MAX_BYTES)
-    os.makedirs(LINKS, exist_ok=True)
-    os.symlink(copy, _link_to(copy))
+    try:
+        os.symlink(copy, _link_to(copy))
+    except FileNotFoundError:
+        os.makedirs(LINKS)
+        os.symlink(copy, _link_to(copy))
     _private_file_again(step, tree)
 
 
@@ -101,12 +104,18 @@ def _copy_file(source: int, copy: bytes, most: int) -> int:
     found = os.fstat(source)
     if not stat.S_ISREG(found.st_mode) or (found.st_uid != os.getuid() and not found.st_mode & stat.S_IROTH):
         raise OSError(EACCES, "not a file that the box may read")
-    content = os.read(source, most + 1)
-    os.close(source)
-    if len(content) > most:
+    if found.st_size > most:
         raise OSError(EFBIG, "too large for a private copy")
-    os.makedirs(os.path.dirname(copy), exist_ok=True)
-    target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | (found.st_mode & 0o777))
+    content = os.read(source, found.st_size + 1)
+    os.close(source)
+    if len(content) > found.st_size:
+        raise OSError(ESTALE, "the file grew while it was copied")
+    flags, mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 | (found.st_mode & 0o777)
+    try:
+        target = os.open(copy, flags, mode)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(copy))
+        target = os.open(copy, flags, mode)
     os.write(target, content)
     os.close(target)
     return len(content)
