@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(prog="ringfence", description="Run commands where they can do no harm.")
     parser.add_argument("--version", action="store_true", help="show the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(prog="ringfence", dest="command", metavar="COMMAND")  # or shutil is loaded to find it
     asked = arguments[0] if arguments else ""
     if asked in MAKING_BOXES:
         import ringfence
