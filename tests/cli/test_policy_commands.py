@@ -109,7 +109,7 @@ def test_diff_says_by_key_what_is_narrower_and_what_is_wider(project: Path) -> N
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         *("mode: narrower", '  - "workspace-write"', '  + "read-only"'),
-        *("resources.run_seconds: wider", "  - 60.0", "  + 90.0"),
+        *("resources.run_seconds: wider", "  - 60", "  + 90"),
     ]
     same = written(project, "version = 1\n[resources]\nrun_seconds = 60\n", "same.toml")
     assert ringfence("policy", "diff", one, same, cwd=project).returncode == 0

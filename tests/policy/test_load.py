@@ -334,3 +334,23 @@ def test_any_document_is_a_config_or_an_error_with_a_place(tmp_path: Path, data:
     except PolicyError:
         return
     assert compose(config, config, {"mode"}).mode == config.mode
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("resources: {open_files: true}", "resources.open_files is true, not a whole number or null."),
+        ("resources: {open_files: 15}", "resources.open_files is 15, not a whole number of at least 16."),
+        ("resources: {run_seconds: 0}", "resources.run_seconds is 0, not a number above 0."),
+        ("filesystem: {deny: x}", 'filesystem.deny is "x", not a list.'),
+        ("filesystem: {deny: ['']}", 'filesystem.deny[0] is "", not text of at least 1 characters.'),
+        ("environment: {set: {A: 1}}", "environment.set.A is 1, not text. Put it in quotes if text is meant."),
+        ("filesystem: null", "filesystem is null, not a map. Remove the key for its default, or give it a value."),
+        ("mode: readonly", 'mode is "readonly". It takes danger-full-access, read-only, workspace-write.'),
+        ("network: {allow: [a b]}", 'network.allow[0] is "a b". It takes HOST:PORT'),
+        ("'a - at `$.b`': 1", "is not a key of a policy"),
+        ("environment: {set: {'x - at `$.b[0]`': 1}}", "environment.set"),
+    ],
+)
+def test_a_complaint_says_what_is_there_and_what_would_be_right(tmp_path: Path, line: str, said: str) -> None:
+    assert said in str(refused(written(tmp_path, f"version: 1\n{line}\n")))

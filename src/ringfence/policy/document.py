@@ -44,6 +44,18 @@ def key_of(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
+def part_at(value: Value, path: Path) -> Value:
+    """The part of a value at path, or None where there is none."""
+    for part in path:
+        if isinstance(value, dict) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
 def faults_of(value: object) -> Iterator[tuple[Path, str]]:
     """What no policy of any version says: other kinds of values, endless numbers, characters that no path can carry."""
     waiting: list[tuple[Path, object]] = [((), value)]

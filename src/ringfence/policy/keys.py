@@ -91,8 +91,9 @@ def as_written(config: SandboxConfig, key: str) -> object:
         return dict(value)
     if isinstance(value, tuple):
         return sorted(os.fspath(entry) if not isinstance(entry, int) else entry for entry in value)
-    if unit > 1 and isinstance(value, (int, float)):
-        return value // unit if value % unit == 0 else value / unit
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = value / unit
+        return int(value) if value.is_integer() else value
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +11,16 @@ from typing import Any
 import msgspec
 
 from ringfence.errors import ConfigError, PolicyError
+from ringfence.policy.complaint import complaint
 from ringfence.policy.compose import compose
 from ringfence.policy.config import SandboxConfig, SandboxLimits
-from ringfence.policy.document import Document, Path, Value, key_of
+from ringfence.policy.document import Document, Path, Value, part_at
 from ringfence.policy.keys import FIELDS, is_key
 from ringfence.policy.patterns import check as check_pattern
 from ringfence.policy.patterns import escaped
-from ringfence.policy.schema import IN_WORDS, VERSION, PolicyFile, properties
+from ringfence.policy.schema import VERSION, PolicyFile
 from ringfence.policy.source import read_document
 
-UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
-STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|(?P<any>\[\.\.\.\])")
-MATCHING = re.compile(r"Expected `str` matching regex (?P<regex>.*)", re.DOTALL)
-SHOWN = {repr(expression): words for expression, words in IN_WORDS.items()}
 VERBS = ("read", "write", "exec", "connect", "env")
 ANYWHERE = "**/"
 
@@ -105,58 +101,7 @@ def _checked(document: Document) -> PolicyFile:
     try:
         return msgspec.convert(value, PolicyFile, strict=True)
     except msgspec.ValidationError as error:
-        raise _explained(document, str(error)) from None
-
-
-def _explained(document: Document, said: str) -> PolicyError:
-    """msgspec says what and where in one sentence, as a JSON path; here it is one with a line, and what would be right."""
-    what, _, where = said.partition(" - at ")
-    path = _path_of(where, document.value)
-    key, allowed = key_of(path), properties().get(key_of(tuple(part for part in path if isinstance(part, str))))
-    if unknown := UNKNOWN.fullmatch(what):
-        name = unknown["name"]
-        known = [each.removeprefix(f"{key}.").split(".")[0] for each in properties() if each.startswith(f"{key}." if key else "")]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(dict.fromkeys(known))}."
-        return document.fault((*path, name), f"{key_of((*path, name))!a} is not a key of a policy.", hint)
-    if allowed and allowed.values and what.startswith("Invalid enum value"):
-        return document.fault(path, f"{key} is {_at(document.value, path)!a}.", f"It takes {', '.join(allowed.values)}.")
-    if expression := MATCHING.fullmatch(what):
-        return document.fault(path, f"{key} is {_at(document.value, path)!a}.", f"It takes {SHOWN[expression['regex']]}.")
-    what = what.replace("`", "").removeprefix("Expected ").replace(", got ", "; it is ")
-    return document.fault(path, f"{key or 'the file'} must be {what}.", _remedy(_at(document.value, path), what))
-
-
-def _remedy(value: Value, wanted: str) -> str | None:
-    if wanted.startswith("str;") and value is not None and not isinstance(value, (list, dict)):
-        return "Put it in quotes if text is meant."
-    if value is None:
-        return "Remove the key for its default, or give it a value."
-    return None
-
-
-def _path_of(where: str, value: Value) -> Path:
-    """The path in a sentence of msgspec: `$.a.b[0]`, `$.a[...]` for some entry of a map, `key` in `$.a` for a key of one."""
-    path: list[str | int] = []
-    for step in STEP.finditer(where.rpartition("`$")[2].rstrip("`")):
-        if step["any"]:
-            here = _at(value, tuple(path))
-            # The only maps with free keys hold text.
-            path += [name for name, entry in here.items() if not isinstance(entry, str)][:1] if isinstance(here, dict) else []
-        else:
-            path.append(int(step["index"]) if step["index"] else step["name"])
-    return tuple(path)
-
-
-def _at(value: Value, path: Path) -> Value:
-    for part in path:
-        if isinstance(value, dict) and isinstance(part, str):
-            value = value.get(part)
-        elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-        else:
-            return None
-    return value
+        raise complaint(document, str(error)) from None
 
 
 def _is_said(value: Value, key: str) -> bool:
@@ -259,7 +204,7 @@ def placed(document: Document, error: ConfigError) -> PolicyError:
         if not message.startswith(name):
             continue
         path: Path = tuple(key.split("."))
-        entries = _at(document.value, path)
+        entries = part_at(document.value, path)
         named = [at for at, entry in enumerate(entries) if str(entry) in message] if isinstance(entries, list) else []
         return document.fault((*path, *named[:1]), error.message, error.next_step)
     return document.fault((), error.message, error.next_step)
