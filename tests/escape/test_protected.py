@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.errors import ConfigError, RingfenceError, WorkspaceError
 from ringfence.outcome import Level
-from ringfence.sync import Sandbox, SandboxConfig
+from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 
 IDENTITY = ("-c", "user.name=x", "-c", "user.email=x@example.com")
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
@@ -326,6 +326,17 @@ def test_what_protect_names_is_read_and_not_written(repository: Path) -> None:
         assert attempt(box, "say(os.rename, 'real', 'r2')") == attempt(box, "say(os.unlink, 'behind')") == "EBUSY"
         assert attempt(box, "say(open, 'cfg/b', 'w')") == "done"  # the control
         assert not box.run(["git", "config", "a.b", "c"]).ok
+
+
+def test_no_box_writes_the_policy_file_that_governs_it(workspace: Path) -> None:
+    policy = workspace / "policy.yaml"
+    policy.write_text("version: 1\n")
+    limits = SandboxLimits(memory_bytes=None)  # which a policy file has to say for this version
+    with Sandbox(SandboxConfig(workspace=workspace, policy_files=[str(policy)], limits=limits)) as box:
+        assert attempt(box, "say(open, 'policy.yaml', 'a')") == "EROFS"
+        assert attempt(box, "say(os.unlink, 'policy.yaml')") == "EBUSY"
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert attempt(box, "say(open, 'policy.yaml', 'a')") == "done"  # the control
 
 
 def test_protect_does_not_name_what_the_box_is_for(workspace: Path) -> None:

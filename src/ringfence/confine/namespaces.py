@@ -291,4 +291,4 @@ def _enforced(protected: tuple[Protected, ...]) -> Enforced:
         return Enforced(Level.FULL, NAME, "no folder of the host is writable")
     counts = {how: sum(each.how == how for each in protected) for how in ("private", "read-only", "stub", "watch")}
     note = f"{counts['private']} private, {counts['read-only'] + counts['stub']} read-only"
-    return Enforced(Level.PARTIAL, NAME, f"{note}; {counts['watch']} names that are not there are held by no mount")
+    return Enforced(Level.PARTIAL, NAME, f"{note}; {counts['watch']} names that are not there are watched for")
