@@ -17,7 +17,7 @@ LIMITS = {
     "cpu": ("cpu.cfs_quota_us", "cpu.max", b"100000"),
 }
 """The file of each controller's limit, in version 1 and in version 2, and a value that is accepted by both."""
-NEEDED_BY = {"memory": "memory", "pids": "max_processes", "cpu": "cpu shares"}
+NEEDED_BY = {"memory": "memory", "pids": "max_processes", "cpu": "cpu_share"}
 DELEGATE = "systemd-run --user --scope -p Delegate=yes ringfence doctor"
 MOUNT = "mount -t cgroup2 none /sys/fs/cgroup"
 WRITABLE = "mount -o remount,rw {}; in a container: docker run --cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup:rw"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ringfence.confine import cgroups, probes
 from ringfence.confine.host import Capability, State
 from ringfence.errors import RingfenceError
-from ringfence.outcome import Enforcement, Level
-from ringfence.policy.config import BUILT_TIERS, TIERS, SandboxConfig, SandboxLimits
+from ringfence.explanation import explain
+from ringfence.outcome import Level
+from ringfence.policy.config import BUILT_TIERS, TIERS, UNBUILT, SandboxConfig, SandboxLimits
 from ringfence.sync import Sandbox
 
 DEFAULT = "namespaces"
 """The tier that 'auto' takes."""
 PROGRAM = "import sys; print(sys.executable)"
 NOT_BUILT = "known, and not built in this version"
-WALLS = ("filesystem", "secrets", "protected", "network", "processes", "syscalls", "ids", "environment", "descriptors")
-"""Dimensions of an enforcement that are no caps."""
-ASKED = SandboxLimits(file_size_bytes=1 << 30)
-"""A limit of each kind that this version has."""
+CAPS: dict[str, tuple[str, float]] = {
+    "wall": ("wall_seconds", 120), "cpu": ("cpu_seconds", 60), "lifetime": ("lifetime_seconds", 3600),
+    "idle": ("idle_seconds", 3600), "memory": ("memory_bytes", 1 << 30), "cpu_share": ("cpu_limit", 1), "max_processes": ("max_processes", 512),
+    "open_files": ("open_files", 256), "file_size": ("file_size_bytes", 1 << 30), "disk": ("disk_bytes", 1 << 30),
+    "inodes": ("inodes", 100_000), "output": ("output_bytes", 1 << 20),
+}  # fmt: skip
+"""Each cap that an enforcement has, with the limit that asks for it and a value to ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +62,35 @@ def host_facts() -> HostFacts:
     needs = (*probes.capabilities(), *cgroups.capabilities())
     built = sorted((name for name in BUILT_TIERS if name != "auto"), key=lambda name: name != DEFAULT)
     tried = [_tier(name, needs) for name in built]
-    caps = next((_caps(enforcement) for _, enforcement in tried if enforcement), ())
     others = [Capability(name, State.NOT_BUILT, NOT_BUILT) for name in TIERS if name not in BUILT_TIERS]
-    return HostFacts((*(tier for tier, _ in tried), *others), caps, needs)
+    works = next((tier.name for tier in tried if not tier.missing), "")
+    return HostFacts((*tried, *others), tuple(_cap(name, works, needs) for name in CAPS) if works else (), needs)
 
 
-def _tier(name: str, needs: tuple[Capability, ...]) -> tuple[Capability, Enforcement | None]:
-    """What is said of a tier, and what holds a box of it where one can be made."""
+def _tier(name: str, needs: tuple[Capability, ...]) -> Capability:
     try:
-        with Sandbox(SandboxConfig(tier=name, limits=ASKED)) as box:
-            result = box.execute(PROGRAM).raise_for_status()
-            found = Capability(name, State.DELIVERED, f"a box was made, and {result.stdout.strip()} ran in it")
-            return found, result.enforcement
+        with Sandbox(SandboxConfig(tier=name)) as box:
+            program = box.execute(PROGRAM).raise_for_status().stdout.strip()
+            return Capability(name, State.DELIVERED, f"a box was made, and {program} ran in it")
     except RingfenceError as error:
-        for each in needs:
-            if name in each.needed_by and each.missing:
-                return Capability(name, each.state, f"{each.name}: {each.cause}", each.step), None
-        return Capability(name, State.FORBIDDEN, error.message, error.next_step), None
+        return _refused(name, error, (each for each in needs if name in each.needed_by))
 
 
-def _caps(enforcement: Enforcement) -> tuple[Capability, ...]:
-    found = [(name, getattr(enforcement, name)) for name in Enforcement.__slots__ if name not in WALLS]
-    return tuple(
-        Capability(name, State.NOT_BUILT, NOT_BUILT) if held.level is Level.NONE else Capability(name, State.DELIVERED, str(held))
-        for name, held in found
-    )
+def _cap(name: str, tier: str, needs: tuple[Capability, ...]) -> Capability:
+    """What a box of a tier that works would have of a cap, were it asked for."""
+    limit, value = CAPS[name]
+    if f"limits.{limit}" in UNBUILT:
+        return Capability(name, State.NOT_BUILT, NOT_BUILT)
+    try:
+        held = getattr(explain(SandboxConfig(tier=tier, limits=SandboxLimits(**{limit: value}))).enforcement, name)  # type: ignore[arg-type]
+    except RingfenceError as error:
+        return _refused(name, error, (each for each in needs if name in each.needed_by))
+    return Capability(name, State.ABSENT if held.level is Level.NONE else State.DELIVERED, str(held))
+
+
+def _refused(name: str, error: RingfenceError, needs: Iterable[Capability]) -> Capability:
+    """Why something is not delivered: what it needs and is missing, or else what the attempt said."""
+    for each in needs:
+        if each.missing:
+            return Capability(name, each.state, f"{each.name}: {each.cause}", each.step)
+    return Capability(name, State.FORBIDDEN, error.message, error.next_step)
