@@ -18,10 +18,10 @@ DEFAULT = "namespaces"
 PROGRAM = "import sys; print(sys.executable)"
 NOT_BUILT = "known, and not built in this version"
 CAPS: dict[str, tuple[str, float]] = {
-    "wall": ("wall_seconds", 120), "cpu": ("cpu_seconds", 60), "lifetime": ("lifetime_seconds", 3600),
-    "idle": ("idle_seconds", 3600), "memory": ("memory_bytes", 1 << 30), "cpu_share": ("cpu_limit", 1), "max_processes": ("max_processes", 512),
-    "open_files": ("open_files", 256), "file_size": ("file_size_bytes", 1 << 30), "disk": ("disk_bytes", 1 << 30),
-    "inodes": ("inodes", 100_000), "output": ("output_bytes", 1 << 20),
+    "wall": ("wall_seconds", 120), "cpu": ("cpu_seconds", 60), "cpu_share": ("cpu_limit", 1),
+    "lifetime": ("lifetime_seconds", 3600), "idle": ("idle_seconds", 3600), "memory": ("memory_bytes", 1 << 30),
+    "max_processes": ("max_processes", 512), "open_files": ("open_files", 256), "file_size": ("file_size_bytes", 1 << 30),
+    "disk": ("disk_bytes", 1 << 30), "inodes": ("inodes", 100_000), "output": ("output_bytes", 1 << 20),
 }  # fmt: skip
 """Each cap that an enforcement has, with the limit that asks for it and a value to ask for."""
 
