@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         help="show what a box would be, before anything runs",
-        usage="ringfence explain [options] [-- CMD... | path P | host H[:PORT] | env NAME]",
+        usage="ringfence explain [options] [-- CMD...]\n       ringfence explain [options] path P | host H[:PORT] | env NAME",
         description="Print the policy, the plan that would be carried out, and what holds it and how far. With a command: which "
         "file it would start, and whether it could. With `path`, `host` or `env`: which rule decides, and why. Nothing is run. "
         "The exit status is 0, 1 when the command could not start, 125 when no box can be made.",
@@ -40,9 +41,10 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         parser.error(f"{asked[0]!r} is none of {', '.join(ASKED)}; put a command after --")
     if (asked and len(asked) != 2 and asked[0] in ASKED) or asked == ["--"]:
         parser.error(f"give one thing after {asked[0]}" if asked != ["--"] else "a command is missing after --")
-    from ringfence.explanation import explain  # what making a box needs
+    from ringfence import SandboxLimits, explain
 
-    found = explain(running.config(given))
+    # As `ringfence run` would have it here.
+    found = explain(running.config(given, at_terminal=os.isatty(0) and os.isatty(1), kept=SandboxLimits().output_bytes))
     answer = _answer(found, asked) if asked else None
     if given.json:
         import json
