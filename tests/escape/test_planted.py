@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from ringfence.errors import PlantedError
+from ringfence.confine.protected.planted import TREES
+from ringfence.errors import PlantedError, WorkspaceError
 from ringfence.outcome import Denial, Result
 from ringfence.sync import Sandbox, SandboxConfig
 
@@ -193,3 +195,66 @@ def test_refuse_ends_the_block_with_an_error_for_what_no_result_has_told(workspa
     assert caught.value.result is None
     with pytest.raises(KeyError):  # what the block itself raised is not hidden by it
         plant("later/.git", KeyError())
+
+
+def test_more_than_anybody_reads_is_counted(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        result = shell(box, "n=0; while [ $n -lt 250 ]; do mkdir r$n; echo x > r$n/.git; n=$((n+1)); done")
+        assert len(planted(result)) == 201
+        assert result.denials[-1].detail == "one of 50 more that are not told one by one"
+        assert len(planted(shell(box, "mkdir more; echo x > more/.git"))) == 1
+
+
+def test_a_folder_that_was_closed_to_us_hides_nothing(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        result = shell(box, "mkdir d && git init -q d/x && chmod 0 d")
+        if os.geteuid() == 0:
+            assert planted(result) == [f"{workspace}/d/x/.git"]
+        else:
+            assert planted(result) == [f"{workspace}/d"]
+            assert result.denials[0].detail == "a folder that cannot be looked into"
+            assert planted(shell(box, "chmod 700 d")) == [f"{workspace}/d/x/.git"]
+    (workspace / "d").chmod(0o700)
+
+
+def test_what_is_too_much_to_look_through_is_told_and_refused_where_that_was_asked(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.confine.protected.tree.MAX_ENTRIES", 100)
+    make = "mkdir d; n=0; while [ $n -lt 200 ]; do mkdir d/$n; n=$((n+1)); done"
+    with Sandbox(SandboxConfig(workspace=workspace, on_planted="refuse")) as box:
+        result = shell(box, make)
+        assert "too much" in result.denials[0].detail
+        assert not result.ok
+    with pytest.raises(WorkspaceError, match="too large"):
+        Sandbox(SandboxConfig(workspace=workspace, on_planted="remove")).__enter__()
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        assert "too large to be looked through" in shell(box, "true").notes[-1]
+
+
+def test_on_a_host_that_tells_of_no_changes_it_is_found_at_the_end_and_after_each_run_where_more_was_asked(workspace: Path) -> None:
+    program = f"""
+from ringfence.sync import Sandbox, SandboxConfig
+for action in ("report", "remove"):
+    with Sandbox(SandboxConfig(workspace={str(workspace)!r}, on_planted=action)) as box:
+        result = box.run(["git", "init", "-q", action])
+        print(len(result.denials), len([note for note in result.notes if "only when the box ends" in note]), end=" ")
+    print(len(box.planted()))
+"""
+    # The limit is of a user namespace (namespaces(7), /proc/sys/user): no instance of inotify for those in it.
+    script = 'echo 0 > /proc/sys/user/max_inotify_instances && exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script, sys.executable, program], capture_output=True, text=True
+    )
+    assert done.stdout == "0 1 1\n1 0 1\n", done.stderr
+    assert not (workspace / "remove" / ".git").exists()
+    assert (workspace / "report" / ".git").exists()
+
+
+def test_a_fork_of_the_caller_takes_no_event_away(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        shell(box, "true")
+        if (child := os.fork()) == 0:
+            os._exit(TREES.descriptor != -1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert planted(shell(box, "git init -q x")) == [f"{workspace}/x/.git"]

@@ -101,6 +101,16 @@ def test_a_run_that_makes_it_again_and_again_leaves_nothing(project: Path) -> No
         assert taken(result)
 
 
+def test_what_is_made_in_a_loop_is_kept_up_to_a_bound_and_then_removed(project: Path, kept: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        result = shell(box, "n=0; while [ $n -lt 200 ]; do mkdir .vscode 2>/dev/null && n=$((n+1)); done")
+        assert 0 < len(taken(result)) <= 100
+        shell(box, "mkdir -p .claude/x")
+    assert not (project / ".vscode").exists()
+    assert not (project / ".claude").exists()
+    assert len(os.listdir(kept)) == 100
+
+
 def test_a_file_that_the_user_makes_meanwhile_is_kept_whole_and_named(project: Path) -> None:
     with Sandbox(SandboxConfig(workspace=project)) as box:
         (project / ".envrc").write_text("mine")

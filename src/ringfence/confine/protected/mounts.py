@@ -59,6 +59,11 @@ class Mounts:
         self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
         self.first = dict(self._content)
 
+    @property
+    def held(self) -> bool:
+        """Whether anything is held at all."""
+        return bool(self._held)
+
     def open(self, pid: int) -> int:
         """Begin to watch the box with this first process; returns what to poll for POLLPRI, -1 where nothing is mounted.
 

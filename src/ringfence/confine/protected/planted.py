@@ -20,6 +20,9 @@ from ringfence.policy.resolve import Folder, ResolvedPolicy
 KIND = "planted"
 TICK_NS = 10_000_000
 """The slowest kernel clock by which changes are stamped (CONFIG_HZ=100)."""
+MAX_TOLD = 200
+"""Denials of one look; a box can plant more than anybody reads."""
+MAX_REPORTED = 10_000
 KEPT = 4
 """Trees without a box that are kept: most programs make one box after another over the same folder."""
 
@@ -99,6 +102,8 @@ class Planted:
         self._trees = [TREES.take(folder) for folder in self._folders]
         self._known: list[tuple[dict[str, Repository], dict[str, frozenset[str]]]] = []
         self._seen: list[int] = []
+        self._closed: list[set[str]] = []  # folders that were closed to us before
+        self._cut = False
         self._to_remove: list[tuple[int, str, Repository]] = []
         self._began = time.time_ns() - TICK_NS
         self._guard = threading.Lock()  # runs of one box may end in several threads
@@ -108,6 +113,7 @@ class Planted:
                 tree.look(everything=not (tree.watched and tree.whole))
                 self._known.append((dict(tree.repositories), dict(tree.gitlinks)))
                 self._seen.append(tree.version)
+                self._closed.append(set(tree.unseen))
             self.notes = tuple(self._left_out())
             self._blind = bool(self.notes)
         except OSError as error:
@@ -176,13 +182,34 @@ class Planted:
             try:
                 look(tree)
             except OSError as error:
-                self.notes += (f"{tree.root} could not be looked through for planted repositories: {error.strerror}.",)
+                self._remark(f"{tree.root} could not be looked through for planted repositories: {error.strerror}.")
                 continue
+            if not tree.watched and self.action == "report":
+                self._remark(
+                    f"what is planted in {tree.root} is found only when the box ends: this host tells of no changes there."
+                )
             if tree.version != self._seen[at]:
                 self._seen[at] = tree.version
                 found += self._new(at, tree, idle)
-        self.reported += found
+                found += self._unseen(at, tree)
+        if len(found) > MAX_TOLD:
+            more = self._denial(found[-1].target, f"one of {len(found) - MAX_TOLD} more that are not told one by one")
+            found = [*found[:MAX_TOLD], more]
+        self.reported += found[: max(0, MAX_REPORTED - len(self.reported))]
         return tuple(found)
+
+    def _unseen(self, at: int, tree: Tree) -> Iterator[Denial]:
+        """What may hide a repository: told like one, once."""
+        if not tree.whole and not self._cut:
+            self._cut = True
+            yield self._denial(tree.root, f"too much to be looked through ({MAX_ENTRIES} entries, {MAX_SECONDS:g} s)")
+        for path in sorted(tree.unseen - self._closed[at])[:MAX_TOLD]:
+            self._closed[at].add(path)
+            yield self._denial(os.path.join(tree.root, path), "a folder that cannot be looked into")
+
+    def _remark(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes += (note,)
 
     def _new(self, at: int, tree: Tree, idle: bool) -> Iterator[Denial]:
         repositories, gitlinks = self._known[at]
@@ -221,7 +248,7 @@ class Planted:
                 what = ", removed"
             except OSError as error:
                 what = f", which could not be removed: {error.strerror}"
-                self.notes += (f"{os.path.join(tree.root, path)} could not be removed: {error.strerror}.",)
+                self._remark(f"{os.path.join(tree.root, path)} could not be removed: {error.strerror}.")
         return what
 
     def _denial(self, target: str, what: str) -> Denial:

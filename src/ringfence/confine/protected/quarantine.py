@@ -38,8 +38,8 @@ def place() -> str:
     return f"{home}/ringfence/quarantine"
 
 
-def take_away(path: str) -> str | None:
-    """Move what is at path into the quarantine; where it is now, or None where nothing is there.
+def take_away(path: str, *, keep: bool = True) -> str | None:
+    """Move what is at path into the quarantine, or remove it; where it is now, or None where nothing is there.
 
     Follows no link. Raises OSError where it could not be moved at all.
     """
@@ -52,6 +52,8 @@ def take_away(path: str) -> str | None:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o700 != 0o700:
             _open_up(parent, name)  # a folder that its owner may not write cannot be moved to another one
+        if not keep and _removed(parent, name):
+            return ""
         aside, kept = _kept()
         try:
             os.rename(name, name, src_dir_fd=parent, dst_dir_fd=kept)
@@ -66,6 +68,15 @@ def take_away(path: str) -> str | None:
         return None
     finally:
         os.close(parent)
+
+
+def _removed(parent: int, name: str) -> bool:
+    """Remove an entry. Not a folder of another owner, which a box could have given the name: it is kept after all."""
+    try:
+        Removal(os.fstat(parent).st_uid if os.geteuid() == 0 else None).entry(parent, name)
+    except PermissionError:
+        return False
+    return True
 
 
 def _kept() -> tuple[str, int]:

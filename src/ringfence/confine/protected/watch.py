@@ -55,10 +55,11 @@ class Watch:
         self._guard = threading.Lock()
         if TREES.descriptor >= 0:
             self._poll.register(TREES.descriptor, select.POLLIN)
-        # The stamp of no tree, where the host does not tell of changes: then there is something to look at around every run.
         if self._names.paths:
             self._watch_names()
-        self._stamp, self._waiting = (TREES.stamp, self.planted.stale) if TREES.descriptor >= 0 else (-1, True)
+        # Where no queue tells of changes there is something to look at around every run.
+        self._deaf = TREES.descriptor < 0 and bool(writable or self._mounts.held)
+        self._stamp, self._waiting = TREES.stamp, self._deaf or self.planted.stale
 
     def begin(self, pid: int) -> None:
         """The box is made, and pid is its first process. Raises ProtectionLostError where a mount is gone already for good."""
@@ -104,7 +105,7 @@ class Watch:
         """
         with self._guard:  # another thread's run waits until what protects it is back
             ready = self._poll.poll(0)
-            if ready or self._stamp != TREES.stamp or self._lost:
+            if ready or self._stamp != TREES.stamp or self._deaf or self._lost:
                 TREES.dispatch()
                 if self._came_off(ready) or self._lost:
                     self._must_hold(self._check(running=self.running()))
@@ -159,9 +160,9 @@ class Watch:
             taken, self._names.found = self._names.found, []
             denials += taken
             self.told += taken
-        self._stamp = TREES.stamp if TREES.descriptor >= 0 else -1
+        self._stamp = TREES.stamp
         planted = self.planted.after_run(idle=idle)
-        self._waiting = self.planted.stale
+        self._waiting = self._deaf or self.planted.stale
         self.told += planted
         return Findings((*denials, *planted), self.notes, ", ".join(dict.fromkeys(denial.target for denial in off)))
 

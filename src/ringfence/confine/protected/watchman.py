@@ -21,6 +21,8 @@ LINGER_SECONDS = 5.0
 """How long the thread stays after the last box: most programs make one box after another."""
 KEPT_GROUPS = 8
 KIND = "write"
+MAX_KEPT = 100
+"""Things kept of one box: one that makes them in a loop would fill the host's disk with folders."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -46,6 +48,7 @@ class Names:
     def __init__(self, paths: Iterable[str], roots: Iterable[str]) -> None:
         self.paths, self.roots = tuple(paths), tuple(roots)
         self.found: list[Denial] = []
+        self.kept = 0
         self.expected: dict[str, Callable[[], None]] = {}
         self.groups: list[Group] = []
 
@@ -205,8 +208,9 @@ class Watchman:
             return  # of a box that has ended
         from ringfence.confine.protected.quarantine import take_away  # most boxes need none of it
 
+        keep = all(names.kept < MAX_KEPT for names in watching)
         try:
-            kept = take_away(path)
+            kept = take_away(path, keep=keep)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
                 return  # not a folder on the way, so nothing has that name
@@ -214,9 +218,11 @@ class Watchman:
         else:
             if kept is None:
                 return
-            detail = f"appeared, and was moved to {kept}"
+            detail = f"appeared, and was moved to {kept}" if keep else f"appeared, and was removed, after {MAX_KEPT} that were kept"
         for names in watching:
-            names.found.append(Denial(KIND, path, "protected: watch", "observed", None, detail))
+            names.kept += 1
+            if len(names.found) < MAX_KEPT:
+                names.found.append(Denial(KIND, path, "protected: watch", "observed", None, detail))
 
     def _start(self) -> None:
         if self._thread is not None:
