@@ -185,3 +185,14 @@ def test_a_run_without_a_policy_loads_nothing_of_policy_files(project: Path) -> 
     with_one = loaded("run", "--policy", written(project, "version: 1\n"), "--", "true")
     assert {"yaml", "msgspec", "ringfence.policy.load"} <= set(with_one)
     assert not {"tomllib", "wcmatch", "ringfence.policy.decide", "ringfence.policy.page"} & set(with_one)
+
+
+def test_nothing_of_a_policy_acts_on_the_terminal(project: Path) -> None:
+    name = written(project, 'version: 1\nfilesystem: {workspace: {path: .}, read_only: ["\\e]0;title\\a"]}\n', "a\x1b[2Jb.yaml")
+    other = written(
+        project, 'version: 1\nfilesystem: {deny: ["\\e[31m"]}\nenvironment: {set: {A: "\\e[2J\\u202e"}}\n', "other.yaml"
+    )
+    for argv in (("check", name), ("check", other), ("policy", "diff", name, other), ("run", "--policy", name, "--", "true")):
+        done = ringfence(*argv, cwd=project)
+        assert (done.stdout + done.stderr).isascii() and "\x1b" not in done.stdout + done.stderr
+        assert "title" in done.stdout + done.stderr or argv == ("check", other)

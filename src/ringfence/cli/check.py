@@ -23,14 +23,16 @@ def add_to(commands: Any) -> None:
 
 
 def action(given: argparse.Namespace) -> int:
+    from ringfence.cli.shown import shown
     from ringfence.policy.examples import failing
     from ringfence.policy.load import load_policy
 
     policy = load_policy(given.file)
     problems = failing(policy)
     for problem in problems:
-        print(problem.message, file=sys.stderr)
+        print(shown(problem.message), file=sys.stderr)
     if problems:
         return 1
-    print(f"{given.file}: ok, and {len(policy.examples)} examples hold" if policy.examples else f"{given.file}: ok")
+    held = f", and {len(policy.examples)} examples hold" if policy.examples else ""
+    print(shown(f"{given.file}: ok{held}"))
     return 0
