@@ -509,3 +509,27 @@ def test_a_box_made_while_its_paths_are_exchanged_is_right_or_is_not_made(reposi
         racing.kill()
         racing.wait()
     assert made + refused == 25
+
+
+def test_a_folder_that_the_config_opens_inside_one_that_is_held_is_open_and_looked_into(repository: Path) -> None:
+    inner = repository / ".claude" / "worktrees"
+    inner.mkdir(parents=True)
+    git(repository, "worktree", "add", "-q", ".claude/worktrees/wt")
+    git(repository, "clone", "-q", ".", ".claude/worktrees/clone")
+    with Sandbox(SandboxConfig(workspace=repository, writable=[".claude/worktrees"])) as box:
+        assert attempt(box, "say(open, '.claude/worktrees/wt/new', 'w')") == "done"
+        assert attempt(box, "say(open, '.claude/settings.json', 'w')") == "EROFS"
+        assert attempt(box, "say(open, '.claude/worktrees/wt/.git', 'a')") == "EROFS"
+        assert attempt(box, "say(os.rename, '.claude/worktrees/clone/.git', '.claude/worktrees/clone/x')") == "EBUSY"
+        assert box.run(["git", "-C", ".claude/worktrees/wt", "status"]).ok
+
+
+def test_more_than_can_be_held_is_refused_by_name(repository: Path) -> None:
+    worktrees = repository / ".git" / "worktrees"
+    worktrees.mkdir()
+    for number in range(1001):
+        (worktrees / str(number)).mkdir()
+    with pytest.raises(WorkspaceError, match="1001 linked worktrees"), Sandbox(SandboxConfig(workspace=repository)):
+        pass
+    (worktrees / "0").rmdir()
+    assert not [*repository.glob(".git/commondir")]

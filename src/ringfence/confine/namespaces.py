@@ -108,13 +108,14 @@ def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tupl
 
     sweep()
     try:
-        found = find(policy, os.path.expanduser("~"), covers.rules, nested_in(policy))
+        nested, unseen = nested_in(policy)
+        found = find(policy, os.path.expanduser("~"), covers.rules, nested)
     except OSError as error:
         raise WorkspaceError(f"the workspace changed while it was looked at: {error}.", hint="Try again.") from None
     made = Held()
     held.append(made)
     made.take(found.wanted)
-    return found, with_made(found.protected, made.made)
+    return found._replace(notes=(*found.notes, *unseen)), with_made(found.protected, made.made)
 
 
 def _refuse_closed_devices(policy: ResolvedPolicy) -> None:

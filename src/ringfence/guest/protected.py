@@ -49,10 +49,10 @@ def _protect(step: "list[bytes]", tree: int) -> None:
 
 def _bind_onto_itself(step: "list[bytes]", attributes: int) -> None:
     target = _open(step)
-    # Recursive: what is mounted below already must not come off.
+    # What is mounted below already must not come off, and stays as it is: the config may name a folder there.
     made = kernel.clone_tree(target, recursive=True)
     if attributes:
-        kernel.set_mount_attributes(made, attributes, recursive=True)
+        kernel.set_mount_attributes(made, attributes, recursive=False)
     kernel.attach_to(made, target)
     os.close(made)
     os.close(target)

@@ -13,11 +13,13 @@ from ringfence.confine.protected.look import Look
 from ringfence.confine.protected.plan import Found
 from ringfence.confine.protected.planted import TREES, writable_folders
 from ringfence.confine.protected.repository import Repositories
-from ringfence.errors import ConfigError
+from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy import patterns
 from ringfence.policy import settings as names
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.walk import remembered
+
+MAX_REPOSITORIES = 2000
 
 
 def find(policy: ResolvedPolicy, home: str, covered: Collection[str] = (), nested: Iterable[str] = ()) -> Found:
@@ -71,21 +73,28 @@ def _asked_for(policy: ResolvedPolicy, look: Look) -> None:
     ]
 
 
-def nested_in(policy: ResolvedPolicy) -> tuple[str, ...]:
-    """The worktrees of the repositories that lie further in the writable folders, and the bare ones, outer before inner.
+def nested_in(policy: ResolvedPolicy) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(worktrees of the repositories further in the writable folders, outer before inner, and the bare ones; what was not seen).
 
-    Taken from what is looked through for planted repositories, which the kernel keeps true from one box to the next.
+    Taken from what is looked through for planted repositories, which the kernel keeps true from one box to the next. Raises
+    WorkspaceError where there are more than can be held.
     """
     found: list[str] = []
+    unseen: list[str] = []
     for folder in writable_folders(policy):
         tree = TREES.take(folder)
         try:
             TREES.dispatch()
             tree.look(everything=not (tree.watched and tree.whole))
-            for path in tree.repositories:
-                inner = os.path.dirname(path) if os.path.basename(path) == names.GIT else path
-                if inner not in ("", "."):
-                    found.append(f"{folder.path}/{inner}")
+            inner = (os.path.dirname(path) if os.path.basename(path) == names.GIT else path for path in list(tree.repositories))
+            found += [f"{folder.path}/{path}" for path in inner if path not in ("", ".")]
+            if not tree.whole:
+                unseen.append(f"{folder.path} is too large to be looked through: repositories further in it may not be held.")
         finally:
             TREES.give_back(folder)
-    return tuple(sorted(found))
+    if len(found) > MAX_REPOSITORIES:
+        raise WorkspaceError(
+            f"the box could write {len(found)} repositories; {MAX_REPOSITORIES} can be protected.",
+            hint="Name a folder that holds fewer of them, or set mode='read-only'.",
+        )
+    return tuple(sorted(found)), tuple(unseen)

@@ -14,6 +14,7 @@ from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
 
 MAX_GIT_DIRECTORIES = 400
 """Git directories that one box may write: each takes a descriptor of this process and about ten mounts of the box."""
+MAX_WORKTREES = 1000
 MAX_MODULES = 2000
 """Entries that are looked at for the git directories of submodules."""
 MAX_LINK_BYTES = 8192
@@ -207,6 +208,11 @@ class Repositories:
             linked = sorted(os.listdir(folder))
         except OSError:
             return
+        if len(linked) > MAX_WORKTREES:
+            raise WorkspaceError(
+                f"{folder} lists {len(linked)} linked worktrees; {MAX_WORKTREES} can be protected.",
+                hint="`git worktree prune` removes those that are gone.",
+            )
         for name in linked:
             for part in (names.COMMON, names.LINK):
                 self.look.protect(f"{folder}/{name}/{part}", missing=True)
