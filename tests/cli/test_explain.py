@@ -305,7 +305,8 @@ def test_each_question_is_answered_with_its_exit_status(tmp_path: Path) -> None:
         (("env", "HOME"), 0, "/home/user"),
         (("--", "sh", "-c", "true"), 0, "starts /"),
         (("--", "no-such-program"), 1, "no folder of the box's PATH"),
-        (("path",), 2, "one thing after path"),
+        (("path",), 2, "one thing after 'path'"),
+        (("path", "src", "--json"), 2, "options go before 'path'"),
         (("ls",), 2, "put a command after --"),
         (("--",), 2, "a command is missing"),
         (("--workspace", "/no/such/folder"), 125, "cannot be used"),
@@ -340,6 +341,13 @@ def in_terminal(argv: list[str], cwd: Path, environment: dict[str, str]) -> str:
     return shown.decode()
 
 
+def test_lines_are_broken_between_words_at_the_width_of_a_terminal(tmp_path: Path) -> None:
+    work = project(tmp_path)
+    narrow = in_terminal(["explain"], work, {"COLUMNS": "60", "NO_COLOR": "1"}).replace("\r", "").splitlines()
+    assert all(len(line) <= 60 or len(line.split()[-1]) > 20 for line in narrow)
+    assert max(len(line) for line in ringfence(cwd=work).stdout.splitlines()) > 200
+
+
 def test_headings_are_bold_in_a_terminal_that_wants_it_and_nowhere_else(tmp_path: Path) -> None:
     work = project(tmp_path)
     assert "\x1b[1mpolicy\x1b[0m" in in_terminal(["explain"], work, {"TERM": "xterm", "NO_COLOR": ""})
@@ -351,3 +359,17 @@ def test_headings_are_bold_in_a_terminal_that_wants_it_and_nowhere_else(tmp_path
 def test_an_explanation_is_printed_whole(tmp_path: Path) -> None:
     told: Explanation = explain(SandboxConfig(workspace=project(tmp_path), tier="namespaces"))
     assert all(line in str(told) for line in told.plan.describe())
+
+
+def test_where_no_namespaces_can_be_had_it_says_what_a_box_would_get(tmp_path: Path) -> None:
+    work = project(tmp_path)
+    (work / "floor.yaml").write_text("version: 1\nminimum: process\nfilesystem: {workspace: {path: .}}\n")
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces; "$0" -m ringfence explain; echo $?; "$0" -m ringfence explain --policy floor.yaml'
+    inside = ["unshare", "--user", "--map-root-user", "sh", "-c"]
+    done = subprocess.run([*inside, script, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("125\n") and "user.max_user_namespaces is 0" in done.stderr
+    assert "tier          auto (process)" in done.stdout and "filesystem: none" in done.stdout
+    assert "The floor, tier 'process', confines nothing; it was used because" in done.stdout
+    script = '"$0" -m ringfence explain --policy floor.yaml'
+    done = subprocess.run([*inside, script, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
+    assert "tier          auto (namespaces)" in done.stdout

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import running
-from ringfence.cli.shown import heading, shown
+from ringfence.cli.shown import folded, heading, shown
 
 if TYPE_CHECKING:
     from ringfence.explanation import Explanation
@@ -39,8 +39,11 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     asked = given.asked
     if asked and asked[0] not in ("--", *ASKED):
         parser.error(f"{asked[0]!r} is none of {', '.join(ASKED)}; put a command after --")
-    if (asked and len(asked) != 2 and asked[0] in ASKED) or asked == ["--"]:
-        parser.error(f"give one thing after {asked[0]}" if asked != ["--"] else "a command is missing after --")
+    if asked == ["--"]:
+        parser.error("a command is missing after --")
+    if asked and asked[0] in ASKED and len(asked) != 2:
+        late = len(asked) > 2 and any(each.startswith("--") for each in asked[1:])
+        parser.error(f"options go before {asked[0]!r}" if late else f"give one thing after {asked[0]!r}")
     from ringfence import SandboxLimits, explain
 
     # As `ringfence run` would have it here.
@@ -54,7 +57,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         _print(found)
     else:
         for line in answer.lines():
-            print(shown(line))
+            print(folded(shown(line), sys.stdout))
     return 0 if answer is None or asked[0] != "--" or answer.allowed else 1
 
 
@@ -73,4 +76,4 @@ def _print(found: Explanation) -> None:
     for number, (name, lines) in enumerate(found.sections()):
         print(("\n" if number else "") + heading(name, sys.stdout))
         for line in lines:
-            print(f"  {shown(line)}")
+            print(folded(f"  {shown(line)}", sys.stdout))

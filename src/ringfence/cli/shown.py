@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TextIO
 
 # What changes the order of what is shown without being seen itself: UAX #9, "Directional Formatting Characters".
@@ -48,3 +49,18 @@ def heading(text: str, stream: TextIO) -> str:
     """text in bold where stream is a terminal that takes it. NO_COLOR, not empty, and TERM=dumb say that it is not."""
     plain = not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb"
     return shown(text) if plain else f"\x1b[1m{shown(text)}\x1b[0m"
+
+
+def folded(line: str, stream: TextIO) -> str:
+    """line at the width of stream where it is a terminal, broken between words; what is below a table's column stays there."""
+    if not stream.isatty():
+        return line
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    columns = get_terminal_size().columns
+    start = re.match(r" *\S+(?: \S+)* {2,}", line)
+    hanging = len(start[0]) if start else 6
+    return "\n".join(
+        wrap(line, columns, subsequent_indent=" " * hanging, break_on_hyphens=False, break_long_words=False, drop_whitespace=True)
+    )

@@ -280,8 +280,8 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp", f"opened by name: {', '.join(policy.syscalls)}" if policy.syscalls else ""),
         ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
-        environment=Enforced(Level.FULL, "made from nothing"),
-        descriptors=Enforced(Level.FULL, "closed before the box is made"),
+        environment=Enforced(Level.FULL, "execve", "made from nothing"),
+        descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
         **limits_enforced(policy),
     )
 

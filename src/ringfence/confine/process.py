@@ -56,8 +56,8 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         exact=asked_for(policy),
     )
     enforcement = Enforcement(
-        environment=Enforced(Level.FULL, "made from nothing"),
-        descriptors=Enforced(Level.FULL, "closed before the box is made"),
+        environment=Enforced(Level.FULL, "execve", "made from nothing"),
+        descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
         **limits_enforced(policy),
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()

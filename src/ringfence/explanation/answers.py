@@ -114,7 +114,8 @@ def _write(explained: Explanation, plain: str, place: Place, protected: Protecte
     if protected and protected.how != "pin":
         named = next((rule for rule in explained.policy.protect if covers(rule, protected.path)), "")
         built_in = f"built in: {protected_in_git(protected.path) or os.path.basename(protected.path)}"
-        return Decision(False, "filesystem.protect" if named else built_in, str(protected).partition(": ")[2])
+        what = str(protected).partition(": ")[2]
+        return Decision(False, "filesystem.protect", f"{named} {what}") if named else Decision(False, built_in, what)
     by_policy = _decided(explained, "write", plain)
     if place.kind == "absent":
         return _make(explained, by_policy, place)
