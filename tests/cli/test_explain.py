@@ -364,12 +364,12 @@ def test_an_explanation_is_printed_whole(tmp_path: Path) -> None:
 def test_where_no_namespaces_can_be_had_it_says_what_a_box_would_get(tmp_path: Path) -> None:
     work = project(tmp_path)
     (work / "floor.yaml").write_text("version: 1\nminimum: process\nfilesystem: {workspace: {path: .}}\n")
-    script = 'echo 0 > /proc/sys/user/max_user_namespaces; "$0" -m ringfence explain; echo $?; "$0" -m ringfence explain --policy floor.yaml'
+    floor = '"$0" -m ringfence explain --policy floor.yaml'
+    script = f'echo 0 > /proc/sys/user/max_user_namespaces; "$0" -m ringfence explain; echo $?; {floor}'
     inside = ["unshare", "--user", "--map-root-user", "sh", "-c"]
     done = subprocess.run([*inside, script, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("125\n") and "user.max_user_namespaces is 0" in done.stderr
     assert "tier          auto (process)" in done.stdout and "filesystem: none" in done.stdout
     assert "The floor, tier 'process', confines nothing; it was used because" in done.stdout
-    script = '"$0" -m ringfence explain --policy floor.yaml'
-    done = subprocess.run([*inside, script, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([*inside, floor, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
     assert "tier          auto (namespaces)" in done.stdout
