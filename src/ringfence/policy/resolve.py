@@ -8,13 +8,9 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-try:
-    from _sha256 import sha256  # type: ignore[import-not-found]  # what hashlib falls back to, without the third of a cold start that loading OpenSSL takes
-except ImportError:
-    from hashlib import sha256
-
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.policy.digest import digest
 from ringfence.policy.links import real_path
 from ringfence.policy.patterns import escaped
 from ringfence.policy.secrets import refuse_open
@@ -109,14 +105,14 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         **{name: _plain(getattr(config, name)) for name in AS_SAID},
         **{name: sorted(set(getattr(config, name))) for name in AS_A_SET},
     }
-    digest = sha256(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+    hashed = digest(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape"))
     own = tuple(escaped(path) for path in config.policy_files if _is_writable(path, workspace, writable, config.mode))
     notes = tuple(
         f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ
     )
     return ResolvedPolicy(
         config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
-        config.allow_network, python, tuple(config.preload), digest, deny, (*protect, *own), config.on_planted,
+        config.allow_network, python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
         tuple(sorted(config.syscalls)), devices, tuple(config.network_allow), tuple(config.best_effort), notes,
         config.walk_entries,
     )  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import stat
 import struct
@@ -21,6 +20,7 @@ from collections.abc import Callable, Sequence
 from ringfence.confine.protected.plan import Wanted
 from ringfence.errors import WorkspaceError
 from ringfence.guest import kernel
+from ringfence.policy.digest import digest
 from ringfence.policy.settings import COMMON, HOOKS, WORKTREE_CONFIG
 
 SAME = b"./\n"
@@ -283,7 +283,7 @@ def _listed() -> str:
 
 
 def _name(path: str) -> str:
-    return hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    return digest(os.fsencode(path))[:32]
 
 
 def _entries(wanted: Wanted) -> dict[str, str]:
