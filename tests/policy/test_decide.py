@@ -166,6 +166,10 @@ def test_a_box_does_what_was_decided(tmp_path: Path) -> None:
         (tmp_path / name).write_text("content")
         os.chmod(tmp_path / name, 0o644)
     (work / "link").symlink_to("/etc/login.defs")
+    (work / "sub" / "inner" / "to-a").symlink_to(work / "a")
+    (beside / "to-shared").symlink_to(shared / "a")
+    (work / "to-beside").symlink_to(beside / "a")
+    (work / "to-makefile").symlink_to(work / "Makefile")
     (work / "to-closed").symlink_to(work / "closed" / "x")
     (work / ".vscode").mkdir()
     (work / ".vscode" / "tasks.json").write_text("{}")
@@ -185,6 +189,7 @@ def test_a_box_does_what_was_decided(tmp_path: Path) -> None:
         deny=["**/.env", "closed"],
     )
     resolved = resolve(config, home=os.path.expanduser("~"))
+    files.append("work/sub/inner/to-a")
     acts = [str(tmp_path / name) for name in files] + [
         f"{work}/link",
         f"{work}/to-closed",

@@ -8,9 +8,10 @@ What closes wins over what opens, and of what closes the first in this order is 
    path decides, of two alike the one that opens less;
 4. what nothing names is closed.
 
-A link is judged by its own path and by the one that it leads to; both must be open. Hosts: network.allow opens, all else is
-closed. Variables: environment.set and environment.pass open, all else is closed. Not promised: that the box's own system
-allows the act (modes of files, a program that is not executable), or that a link still leads there when the act comes.
+A link is judged twice: its own path must be open to be read, the one that it leads to must be open to the act. Hosts:
+network.allow opens, all else is closed. Variables: environment.set and environment.pass open, all else is closed. Not promised:
+that the box's own system allows the act (modes of files, a program that is not executable), or that a link still leads there when
+the act comes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 from ringfence.errors import ArgumentError
 from ringfence.policy import settings
-from ringfence.policy.patterns import compiled, covers, escaped, is_glob, literal, moved, within
+from ringfence.policy.patterns import compiled, covers, escaped, is_glob, literal, matches, moved, within
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.secrets import built_in_rule, secrets_of
 
@@ -77,8 +78,13 @@ class _Files:
     def decide(self, target: str, *, write: bool) -> Decision:
         plain = self._absolute(target)
         real = os.path.realpath(plain) if self._is_of_the_host(plain) else plain
-        decision = self._one(plain, write=write)
-        if not decision.allowed or real == plain:
+        if real == plain:
+            return self._one(plain, write=write)
+        # A link is followed: its own place must be open to be read, what it leads to must be open to the act.
+        decision = self._one(plain, write=False)
+        if write and decision.allowed:
+            decision = self._protected(plain, itself=True) or decision
+        if not decision.allowed:
             return decision
         behind = self._one(real, write=write)
         if behind.rule == OWN_RULE:
@@ -117,8 +123,10 @@ class _Files:
         named = next((rule for secret, rule in self.secrets.paths if within(path, secret)), "") or built_in_rule(path, self.home)
         return Decision(False, named, f"the list of secrets closes {path}") if named else None
 
-    def _protected(self, path: str) -> Decision | None:
-        rule = next((said for pattern, said in self.protect.items() if covers(pattern, path)), "")
+    def _protected(self, path: str, *, itself: bool = False) -> Decision | None:
+        """What protects path; with itself not what protects a folder that holds it."""
+        holds = _names_it if itself else covers
+        rule = next((said for pattern, said in self.protect.items() if holds(pattern, path)), "")
         if rule:
             return Decision(False, "filesystem.protect", f"{rule} may be read and not changed")
         if name := protected_in_git(path):
@@ -168,6 +176,11 @@ class _Files:
         yield from ((folder.path, False, "filesystem.read_only") for folder in policy.read_only)
         yield from ((path, writable, "the system's folders") for path, writable in self.mounts.items())
         yield from ((path, True, OWN_RULE) for path in OWN)
+
+
+def _names_it(pattern: str, path: str) -> bool:
+    """Whether pattern matches path itself, and not only a folder above it."""
+    return matches(pattern, path) if is_glob(pattern) else literal(pattern) == path
 
 
 def _both_spellings(patterns: Iterable[str]) -> Iterator[tuple[str, str]]:
