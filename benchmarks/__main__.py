@@ -33,6 +33,7 @@ def main() -> int:
         lambda: [fresh.a_second(config, 3 if quick else 30)],
         lambda: [warm.flood(generous)],
         lambda: [fresh.cold(rounds // 15)],
+        lambda: [fresh.explained(rounds // 15)],
         lambda: [warm.in_a_row(generous, 100 if quick else 1000)],
     ):
         for row in measured():
