@@ -95,7 +95,9 @@ def _read(explained: Explanation, plain: str, place: Place) -> Decision:
                 rule = f"built in: {rule.lstrip('/')}"
             if rule.startswith("built in"):
                 return Decision(False, rule, f"the list of secrets closes {place.stopped_at}")
-            return Decision(False, "filesystem.deny", f"{rule} closes {place.stopped_at}")
+            if rule.startswith("/"):
+                return Decision(False, "filesystem.deny", f"{rule} closes {place.stopped_at}")
+            return Decision(False, "built in", f"{place.stopped_at} is {rule}")
         case "closed":
             return Decision(False, "its owner and mode", f"the box's user may not enter {place.stopped_at}")
         case "absent":
