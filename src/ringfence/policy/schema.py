@@ -81,7 +81,7 @@ class Filesystem(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
         list[Pattern],
         about(
             "What must not be read, beside the built-in list of secrets, which is always on: a path, a name or a pattern. "
-            "One that begins with `**/` holds at any depth below the workspace. It wins over everything that allows."
+            "One that begins with `**/` holds at any depth of each shared folder. It wins over all that opens."
         ),
     ] = []
     protect: Annotated[
@@ -103,7 +103,9 @@ class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default: Annotated[
         Literal["deny", "allow"], about("What is not named: refused, or the host's own network, which only tier process has.")
     ] = "deny"
-    egress_proxy: Annotated[bool, about("Whether what is allowed is also announced as a proxy.")] = True
+    egress_proxy: Annotated[
+        bool, about("Whether what is allowed is also announced as a proxy; while nothing is, it means nothing.")
+    ] = True
     allow: Annotated[
         list[Endpoint], about("Names that may be reached, each as `HOST:PORT`; `*.` stands for one or more labels.")
     ] = []
@@ -144,7 +146,13 @@ class Syscalls(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parts of the system call filter that are opened by name."""
 
     debug: Annotated[bool, about("Whether programs of the box may trace each other, as debuggers do.")] = False
-    nested: Annotated[bool, about("Whether programs may make namespaces and mounts of their own, as other sandboxes do.")] = False
+    nested: Annotated[
+        bool,
+        about(
+            "Whether programs may make namespaces and mounts of their own, as other sandboxes do. A new /proc cannot be mounted in "
+            "them, and more of the kernel is within reach."
+        ),
+    ] = False
 
 
 class Cpu(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -207,7 +215,10 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Annotated[Literal[1], about("The version of this schema. It must be there.")]
     isolation: Annotated[
         Literal["host", "os", "container", "microvm", "remote"] | None,
-        about("The level of isolation; a tier outside it is a contradiction. null leaves it to `tier` and `minimum`."),
+        about(
+            "The level of isolation; a tier outside it is a contradiction. null leaves it to `tier` and `minimum`. "
+            "container, microvm and remote wait for their tiers."
+        ),
     ] = None
     tier: Annotated[
         Literal[
@@ -221,7 +232,10 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     mode: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"],
-        about("Whether the workspace may be changed; danger-full-access is the host's files as the caller sees them."),
+        about(
+            "Whether the workspace may be changed. danger-full-access is the host's files as the caller sees them, which in this "
+            "version only tier process has."
+        ),
     ] = "workspace-write"
     image: Annotated[Text | None, about("The image of a container.")] = None
     fresh_per_task: Annotated[bool, about("Whether each task has a box of its own; a task is the life of one box.")] = True
