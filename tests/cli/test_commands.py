@@ -110,3 +110,14 @@ def test_every_command_has_help_with_an_example(tmp_path: Path, command: tuple[s
     done = ringfence(*command, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert not command or b"example: ringfence " in done.stdout
+
+
+def test_the_module_imports_nothing_from_the_folder_where_it_is_called(tmp_path: Path) -> None:
+    for name in ("argparse", "msgspec", "yaml", "json", "ctypes"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    (tmp_path / "policy.yaml").write_text("version: 1\n")
+    for argv in (("run", "--policy", "policy.yaml", "--json", "--", "true"), ("check", "policy.yaml"), ("explain",)):
+        assert ringfence(*argv, cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "ran").exists()
+    subprocess.run([sys.executable, "-m", "timeit", "-n1", "-r1", "import msgspec"], cwd=tmp_path, check=True, capture_output=True)
+    assert (tmp_path / "ran").exists()  # as another program's module does, called there

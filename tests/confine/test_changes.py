@@ -59,6 +59,14 @@ def test_the_changes_are_shown_and_the_hosts_files_are_as_they_were(project: Pat
     assert (project / ".git/config").read_bytes() == before
 
 
+def test_hooks_that_git_brings_again_and_never_runs_are_no_change(project: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=project)) as box:
+        shell(box, "git init -q . && ls .git/hooks/pre-commit.sample")
+        assert [os.path.relpath(change.path, project) for change in box.changes()] in ([], [".git/config"])
+        shell(box, "cp .git/hooks/pre-commit.sample .git/hooks/pre-commit")
+        assert f"{project}/.git/hooks/pre-commit" in [change.path for change in box.changes()]
+
+
 def test_harmless_settings_are_offered_and_git_reads_what_was_taken_over_as_the_box_had_it(project: Path) -> None:
     with Sandbox(SandboxConfig(workspace=project)) as box:
         shell(box, SETTINGS)

@@ -181,6 +181,27 @@ def test_leaving_the_block_of_a_spawned_process_ends_its_tree(box: Sandbox) -> N
     assert box.run(["pgrep", "-fc", "^sleep 4321"]).stdout.strip() == "0"
 
 
+def test_a_handle_outlives_its_box_and_says_that_it_was_closed(tier: str, workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace, tier=tier)) as box:
+        running, ended = box.spawn(["sleep", "1000"]), box.spawn(["true"])
+        assert ended.wait().ok
+    for ask in (running.poll, running.wait):
+        with pytest.raises(errors.SandboxClosedError, match="was closed while"):
+            ask()
+    assert ended.poll() == 0 and running.stdout.read() == b""
+    for handle in (running, ended):
+        handle.kill()
+        handle.close()
+
+
+async def test_a_handle_outlives_its_box_with_await_too(workspace: Path) -> None:
+    async with ringfence.Sandbox(SandboxConfig(workspace=workspace)) as box:
+        process = await box.spawn(["sleep", "1000"])
+    with pytest.raises(errors.SandboxClosedError, match="was closed while"):
+        await process.wait()
+    await process.aclose()
+
+
 def test_spawn_raises_where_nothing_was_started(box: Sandbox, workspace: Path) -> None:
     (workspace / "plain").write_text("")
     with pytest.raises(errors.CommandNotFoundError):

@@ -55,6 +55,19 @@ def state(folder: Path) -> dict[str, str]:
     return {str(path): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_link_that_the_host_cannot_follow_leads_outside(workspace: Path) -> None:
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        (workspace / "first").symlink_to("/proc/1/root")
+        (workspace / "inner").symlink_to(".")
+        box.files.write("inner/file", "kept")
+        for work in (box.files.read, box.files.stat, box.files.list, box.files.exists, box.files.remove):
+            with pytest.raises(errors.OutsideError):
+                work("first/etc/passwd")  # type: ignore[operator]
+        with pytest.raises(errors.OutsideError):
+            box.files.write("first/tmp/new", "x")
+        assert box.files.read("inner/file") == "kept"
+
+
 async def test_an_operation_that_is_cancelled_leaves_nothing_and_the_box_works(workspace: Path) -> None:
     (workspace / "big").write_bytes(b"x" * files.MAX_READ)
     async with ringfence.Sandbox(SandboxConfig(workspace=workspace)) as box:

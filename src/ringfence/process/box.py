@@ -77,6 +77,11 @@ class Box:
                 raise SandboxClosedError(f"the box has ended: {self.lost}.", hint="Make a new box, with a longer life.") from None
             raise SandboxLostError(f"the box is gone: {self.lost or error.strerror}.") from None
 
+    @property
+    def closed(self) -> bool:
+        """Whether its owner ended it."""
+        return self._gone
+
     def kill(self) -> None:
         """End everything in the box at once; the zygote reports when it is gone."""
         if self.pidfd >= 0:
@@ -87,6 +92,8 @@ class Box:
 
     def cause_of_death(self, within: float) -> Waits[str]:
         """Why the box ended, as the zygote reports it; the empty string while it lives."""
+        if self.report.fileno() < 0:  # closed by its owner, who took that report
+            return self.lost
         if not self.lost and (yield Readable(self.report.fileno(), time.monotonic() + within)):
             self._take_report()
         return self.lost

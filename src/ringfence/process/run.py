@@ -7,7 +7,7 @@ import select
 import time
 from collections.abc import Callable
 
-from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxLostError
+from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxClosedError, SandboxLostError
 from ringfence.guest import wire
 from ringfence.guest.wire import GRACE_NS
 from ringfence.outcome import CapHit, Outcome, Output, Usage
@@ -248,7 +248,7 @@ class Run:
     # Results
 
     def outcome(self) -> Outcome:
-        """How it ended. Raises SandboxLostError, with the output so far, when nobody knows."""
+        """How it ended. Raises SandboxLostError, with the output so far, when nobody knows; SandboxClosedError after a close."""
         if isinstance(self.ended, messages.Ended):
             return classify.of_ended(self.ended, self.limits, self.wall)
         if isinstance(self.ended, messages.Failed):
@@ -265,6 +265,8 @@ class Run:
             return CapHit("wall", self.wall, None, "zygote: the whole box was ended")
         if self.box.life_over and self.box.life_over[0] == "lifetime":
             return CapHit("lifetime", self.box.life_over[1], None, "zygote: the whole box was ended")
+        if self.box.closed:
+            raise SandboxClosedError("the box was closed while the command ran, which ended it.")
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
         raise SandboxLostError(f"the box was lost: {self.box.lost or 'it does not answer'}.", stdout=out, stderr=err)
 

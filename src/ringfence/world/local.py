@@ -163,7 +163,7 @@ class LocalWorld:
         candidates = [plain]
         if self._is_shared(plain):
             above, name = os.path.split(plain)
-            candidates.append(os.path.join(os.path.realpath(above), name) if entry else os.path.realpath(plain))
+            candidates.append(os.path.join(_followed(above), name) if entry else _followed(plain))
         may_write = self.reach(plain)
         for candidate in candidates:
             root = max((root for root in may_write if _inside(candidate, root)), key=len, default=None)
@@ -208,6 +208,14 @@ class LocalWorld:
         finally:
             self.prepared.release()
             self.untold = self.watch.end() if self.watch else ()
+
+
+def _followed(path: str) -> str:
+    """Where the links of path lead on the host; its root where they cannot be followed there, as /proc/1/root cannot."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return "/"
 
 
 def _inside(path: str, root: str) -> bool:

@@ -47,6 +47,8 @@ def _in_folder(path: str, name: str, files: Mapping[str, bytes], links: Mapping[
     old = dict(_host_files(path))
     inside = {key[len(name) + 1 :] for key in (*files, *links) if key.startswith(name + "/")}
     for inner in sorted(inside | set(old)):
+        if inner.endswith(SAMPLE):
+            continue  # not copied and never run: `git init` brings them again
         yield from _of_file(f"{path}/{inner}", old.get(inner), files.get(f"{name}/{inner}"), links.get(f"{name}/{inner}"))
 
 
