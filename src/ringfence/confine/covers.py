@@ -15,7 +15,7 @@ from ringfence.policy import patterns
 from ringfence.policy.patterns import within
 from ringfence.policy.resolve import ResolvedPolicy, mounts_below
 from ringfence.policy.secrets import BY_VARIABLE, IN_HOME, Secrets, secrets_of
-from ringfence.policy.walk import MOUNTED, TWIN, Match, Tree, match, remembered
+from ringfence.policy.walk import MOUNTED, TWIN, Along, Match, Tree, match, remembered
 
 MAX_COVERS = 50_000
 """Mounts that covers may take of a box: half of what the kernel allows a mount namespace (fs.mount-max, namespaces(7))."""
@@ -25,6 +25,8 @@ MAX_NOTED = 20
 """Entries of deny that match nothing and are named in notes."""
 HOME_SECONDS = 2.0
 """How long it is remembered which places of the built-in list the caller's home has."""
+
+NOBODY: Mapping[str, Along] = {}
 
 _last_home: list[tuple[str, float, list[tuple[str, str]]]] = []
 
@@ -44,22 +46,24 @@ class Covers(NamedTuple):
         return f"absent outside the shared folders, {len(self.steps)} covered inside" + (f": {names}" if names else "")
 
 
-def covers_for(policy: ResolvedPolicy, home: str, mounted: Sequence[str], *, count_owners: bool) -> Covers:
-    """Look for what must be covered. mounted: what else of the host the box sees.
+def covers_for(
+    policy: ResolvedPolicy, home: str, mounted: Sequence[str], *, count_owners: bool, along: Mapping[str, Along] = NOBODY
+) -> Covers:
+    """Look for what must be covered. mounted: what else of the host the box sees. along: who reads along in the walk of a folder.
 
     Raises WorkspaceError where that cannot be known within the bounds, ConfigError where all of a folder would be covered.
     """
     shared = tuple(folder.path for folder in (policy.workspace, *policy.writable, *policy.read_only) if folder)
     secrets = secrets_of(policy.deny, policy.workdir, shared, os.environ)
-    look = _Look(shared, tuple(mounted), policy.workdir)
+    look = _Look(shared, tuple(mounted), policy.workdir, along)
     look.paths(secrets, home)
     look.globs(secrets, policy.walk_entries, MAX_ENTRIES if count_owners else 0)
     return look.covers(policy)
 
 
 class _Look:
-    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str) -> None:
-        self.shared, self.mounted, self.workspace = shared, mounted, workspace
+    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str, along: Mapping[str, Along]) -> None:
+        self.shared, self.mounted, self.workspace, self.along = shared, mounted, workspace, along
         self.found: dict[str, Match] = {}
         self.named: list[Match] = []  # by path, wherever they lie
         self.used: set[str] = set()  # rules that name something, wherever it lies
@@ -133,7 +137,9 @@ class _Look:
         """What the walks find; where a match has further names they are looked for too, in all of the folders."""
         while True:
             matches = [
-                each for root, tree in self.trees.items() for each in tree.find(most, count=count, mounts=self._mounts(root))
+                each
+                for root, tree in self.trees.items()
+                for each in tree.find(most, count=count, mounts=self._mounts(root), along=self.along.get(root))
             ]
             named = [each for each in (*matches, *self.named, *self.found.values()) if each.rule != TWIN]
             linked = {(each.device, each.inode) for each in named if each.links > 1 and not stat.S_ISDIR(each.kind)}

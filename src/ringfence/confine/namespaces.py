@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,9 @@ from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 if TYPE_CHECKING:
+    from ringfence.confine.protected.planted import Taken
     from ringfence.confine.protected.stubs import Held
+    from ringfence.policy.walk import Along
 
 FLAGS = (
     kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET
@@ -73,7 +75,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
 
-    held: list[Held] = []
+    held: list[Held | Taken] = []
 
     def release() -> None:
         for each in held:
@@ -87,7 +89,8 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         tools = _tools(policy)
-        covers = covers_for(policy, os.path.expanduser("~"), (*SYSTEM, "/etc", *tools.read_only), count_owners=root_caller)
+        seen = (*SYSTEM, "/etc", *tools.read_only)
+        covers = covers_for(policy, os.path.expanduser("~"), seen, count_owners=root_caller, along=_readers(policy, held))
         found, protected = _protected(policy, covers, held)
         plan = _plan(policy, ids, tools, covers, found.folders, protected, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
@@ -99,7 +102,18 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules)
 
 
-def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held]) -> tuple[Found, tuple[Protected, ...]]:
+def _readers(policy: ResolvedPolicy, held: list[Held | Taken]) -> Mapping[str, Along]:
+    """Who looks through the writable folders for repositories, so that one walk serves both; held receives them."""
+    if policy.workspace is None and not policy.writable:
+        return {}
+    from ringfence.confine.protected.planted import Taken  # as below
+
+    taken = Taken(policy)
+    held.append(taken)
+    return taken.trees
+
+
+def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held | Taken]) -> tuple[Found, tuple[Protected, ...]]:
     """What is protected in the folders of the host, with what was made for it; held receives what is to be released."""
     if policy.workspace is None and not policy.writable:
         return NOTHING_FOUND, ()

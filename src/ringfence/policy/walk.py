@@ -18,8 +18,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Collection
+from contextlib import nullcontext
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ringfence.errors import HostError, WorkspaceError
 from ringfence.policy.patterns import Glob, compiled, is_glob
@@ -55,6 +56,22 @@ class Match(NamedTuple):
     kind: int
     links: int
     rule: str
+
+
+class Along(Protocol):
+    """Who reads along in a walk, so that a folder is read once for both. Asked and told in the thread of the walk."""
+
+    guard: threading.RLock
+    """Held from the begin of the walk to its end."""
+
+    def enters(self, path: str, descriptor: int, found: os.stat_result) -> bool:
+        """A folder is about to be read; whether its content is wanted."""
+
+    def reads(self, path: str, descriptor: int, names: list[str], folders: list[os.DirEntry[str]]) -> None:
+        """All that a wanted folder holds, and which of it are folders themselves."""
+
+    def missed(self) -> None:
+        """A wanted folder could not be read whole."""
 
 
 class _Folder:
@@ -134,17 +151,20 @@ class Tree:
         self._count: tuple[int, bool] | None = None
         self._guard = threading.Lock()
 
-    def find(self, most: int = MAX_ENTRIES, count: int = 0, *, mounts: Collection[str] = ()) -> list[Match]:
+    def find(
+        self, most: int = MAX_ENTRIES, count: int = 0, *, mounts: Collection[str] = (), along: Along | None = None
+    ) -> list[Match]:
         """Every match, and every further name of a wanted file, as they are now.
 
         count: names whose owners others() may look at later, beyond those that an earlier walk gave it. mounts: mount points
-        below the root, whose content is another one in the box. Raises WorkspaceError when there is more to look at than most, or
-        when a match of the last walk is gone while folders are being moved, HostError where the host fails.
+        below the root, whose content is another one in the box. along: who wants to know what the folders hold that are read.
+        Raises WorkspaceError when there is more to look at than most, or when a match of the last walk is gone while folders are
+        being moved, HostError where the host fails.
         """
-        with self._guard:
+        with self._guard, along.guard if along else nullcontext():
             until = time.monotonic_ns() + most_ns(most)
             while True:
-                hits = self._walk(most, count, frozenset(mounts))
+                hits = self._walk(most, count, frozenset(mounts), along)
                 matches = [each for each in (self._match(*hit) for hit in hits) if each is not None]
                 found = {(each.device, each.inode) for each in matches}
                 # A program that lives in another box over this folder could move what is covered there out of the way of the
@@ -171,7 +191,7 @@ class Tree:
             return None
         return Match(path, found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_nlink, rule)
 
-    def _walk(self, most: int, count: int, mounts: frozenset[str]) -> list[tuple[str, str]]:
+    def _walk(self, most: int, count: int, mounts: frozenset[str], along: Along | None) -> list[tuple[str, str]]:
         began = time.time_ns() - TICK_NS
         known, fresh = self._folders, {}
         if self._is_as_it_was(mounts, most):
@@ -188,7 +208,7 @@ class Tree:
             folder = known.get(path)
             try:
                 if folder is None or path in self._stale:
-                    before, folder = folder, self._read(path, most - entries, count > 0)
+                    before, folder = folder, self._read(path, most - entries, count > 0, along)
                     self._doubt |= _is_doubtful(before, folder, began)
                     count -= folder.entries
                     self._count = None
@@ -257,44 +277,58 @@ class Tree:
                 folders = self._folders
                 for path, folder in folders.items():
                     if folder.names is not None:
-                        folder.others = sum(_is_others(f"{path}/{name}", owner) for name in folder.names)
+                        folder.others = _others_among(path, folder.names, owner)
                         folder.names = None
                 counted = [folder.others for folder in folders.values() if folder.others is not None]
                 self._count = sum(counted), len(counted) == len(folders) and not self.unlisted
             return self._count
 
-    def _read(self, path: str, left: int, named: bool) -> _Folder:
+    def _read(self, path: str, left: int, named: bool, along: Along | None) -> _Folder:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        owed = False
         try:
             now = time.time_ns()
-            folder = _Folder(os.fstat(descriptor))
+            state = os.fstat(descriptor)
+            folder = _Folder(state)
+            owed = along is not None and along.enters(path, descriptor, state)
             with os.scandir(descriptor) as entries:
                 found = list(islice(entries, left + 1))
+            names = [entry.name for entry in found]
+            folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
+            if along is not None and owed and len(found) <= left:
+                along.reads(path, descriptor, names, folders)
+                owed = False
             folder.entries = len(found)
-            folder.names = [entry.name for entry in found] if named else None
-            self._sort(path, folder, found)
+            folder.names = names if named else None
+            self._sort(path, folder, found, names, folders)
             age = COARSE_NS if folder.changed % 1_000_000_000 == 0 else SETTLED_NS
             folder.settled = folder.changed + age < now
             folder.settled = folder.is_still(os.fstat(descriptor))
             return folder
         finally:
             os.close(descriptor)
+            if along is not None and owed:
+                along.missed()
 
-    def _sort(self, path: str, folder: _Folder, found: list[os.DirEntry[str]]) -> None:
+    def _sort(
+        self, path: str, folder: _Folder, found: list[os.DirEntry[str]], names: list[str], folders: list[os.DirEntry[str]]
+    ) -> None:
         path = path.rstrip("/")
         prefix = path + "/"
         deepest = self.selector.deepest
-        leads_on = deepest is None or path.count("/") + 1 < deepest
         by_name, may_end, rule_of, wanted = self.selector.by_name, self.selector.may_end, self.selector.rule, self.wanted
-        for entry in found:
-            name = entry.name
-            if (name in by_name or (may_end and may_end(name))) and (rule := rule_of(path, name)):
-                folder.hits.append((prefix + name, rule))
-            elif entry.is_dir(follow_symlinks=False):
-                if leads_on:
-                    folder.below.append(prefix + name)
-            elif wanted and (folder.device, entry.inode()) in wanted:
-                folder.twins.append(prefix + name)
+        hits = set()
+        if may_end or not by_name.keys().isdisjoint(names):
+            for name in names:
+                if (name in by_name or (may_end and may_end(name))) and (rule := rule_of(path, name)):
+                    folder.hits.append((prefix + name, rule))
+                    hits.add(name)
+        if deepest is None or path.count("/") + 1 < deepest:
+            folder.below = [prefix + entry.name for entry in folders if entry.name not in hits]
+        if wanted:
+            others = {entry.name for entry in folders} | hits
+            twins = (entry.name for entry in found if entry.name not in others and (folder.device, entry.inode()) in wanted)
+            folder.twins = [prefix + name for name in twins]
 
 
 def _is_doubtful(before: _Folder | None, now: _Folder, began: int) -> bool:
@@ -313,11 +347,22 @@ def match(path: str, rule: str) -> Match | None:
     return Match(path, found.st_dev, found.st_ino, stat.S_IFMT(found.st_mode), found.st_nlink, rule)
 
 
-def _is_others(path: str, owner: int) -> bool:
+def _others_among(path: str, names: list[str], owner: int) -> int:
+    """How many of these entries of a folder have another uid than owner; those that were removed meanwhile have none."""
+    others = 0
     try:
-        return os.lstat(path).st_uid != owner
-    except OSError:  # removed meanwhile
-        return False
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        for name in names:
+            try:
+                others += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != owner
+            except OSError:
+                continue
+    finally:
+        os.close(descriptor)
+    return others
 
 
 def _short(path: str) -> str:

@@ -88,6 +88,19 @@ TREES = Trees()
 os.register_at_fork(after_in_child=TREES.forget)
 
 
+class Taken:
+    """The trees of a box's folders, by path, kept from before the first look at them to the end of the box."""
+
+    def __init__(self, policy: ResolvedPolicy) -> None:
+        self._folders = writable_folders(policy)
+        self.trees = {folder.path: TREES.take(folder) for folder in self._folders}
+
+    def release(self) -> None:
+        for folder in self._folders:
+            TREES.give_back(folder)
+        self._folders = []
+
+
 class Planted:
     """What one box planted. Looked for after each run where the host tells of new names, else at the end of the box.
 

@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 import time
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ringfence.confine.protected import gitindex
@@ -24,6 +25,7 @@ MAX_SECONDS = 2.0
 GIT = ".git"
 PARTS = (GIT, "HEAD", "commondir", "objects", "refs")
 """Names that make a folder a repository, or a part of one (gitrepository-layout(5))."""
+_PARTS = frozenset(PARTS)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
@@ -97,6 +99,8 @@ class Tree:
         self._folders: dict[str, int] = {}
         self._to_look: set[str] = {""}
         self._to_read: set[str] = set()  # git directories whose index may have changed
+        self._along = 0  # entries that were read along
+        self._listed: dict[str, int] = {}  # inodes of folders that were listed there
 
     @property
     def stale(self) -> bool:
@@ -133,7 +137,7 @@ class Tree:
             self.forget_all()
         if indexes_since is not None:
             self._to_read.update(path for path in self.gitlinks if self._changed(f"{self.root}/{path}/index") >= indexes_since)
-        if not self.stale:
+        if not self.stale and self.version:
             return
         with self.guard:
             root = kernel.open_path(os.fsencode(self.root), follow=False, flags=_FOLDER)
@@ -168,8 +172,40 @@ class Tree:
             return False
         return (found.st_dev, found.st_ino) == (repository.device, repository.inode)
 
+    # Reading along in the walk for covers: see policy.walk.Along
+
+    def enters(self, path: str, descriptor: int, found: os.stat_result) -> bool:
+        """Watch a folder that the first look would come to, before it is read. It must be what the folder above listed by that
+        name, on the same device: the walk opens whole paths, on which folders may be exchanged."""
+        inner = path[len(self.root) + 1 :]
+        if self.version or not self.watched or inner not in self._to_look or self._along > MAX_ENTRIES:
+            return False
+        expected = self._listed.pop(inner, 0) if inner else self.identity[1]
+        if (found.st_dev, found.st_ino) != (self.identity[0], expected):
+            return False
+        self._to_look.discard(inner)
+        self._folders[inner] = expected
+        self._watch_open(descriptor, inner, NAMES)  # before it is read: what comes after is told
+        return True
+
+    def reads(self, path: str, descriptor: int, names: list[str], folders: list[os.DirEntry[str]]) -> None:
+        inner = path[len(self.root) + 1 :]
+        self._along += len(names)
+        try:
+            self._listed.update(self._note_all(inner, descriptor, names, folders))
+        except OSError:
+            self._to_look.add(inner)
+
+    def missed(self) -> None:
+        """Begin the first look again."""
+        self._folders.clear()
+        self._listed.clear()
+        self._to_look.add("")
+
     def _look(self, root: int) -> None:
-        entries, until = MAX_ENTRIES, time.monotonic() + MAX_SECONDS
+        entries, until = MAX_ENTRIES - self._along, time.monotonic() + MAX_SECONDS
+        self._along = 0
+        self._listed.clear()
         self._to_look |= self.unseen
         self.unseen = set()
         while self._to_look:
@@ -217,20 +253,8 @@ class Tree:
             self._folders[path] = os.fstat(folder).st_ino
             with os.scandir(folder) as listing:
                 found = list(listing)
-            names = {entry.name for entry in found}
-            bare = _is_repository(names)
-            self._note(path, folder, ".", bare, bare)
-            git = os.path.join(path, GIT)
-            complete = GIT in names and self._is_complete(root, git)
-            self._note(git, folder, GIT, GIT in names, complete)
-            for entry in found:
-                if not entry.is_dir(follow_symlinks=False):
-                    continue
-                inner = os.path.join(path, entry.name)
-                if (entry.name == GIT and complete) or (bare and entry.name in ("objects", "refs")):
-                    continue
-                if self._folders.get(inner) != entry.inode():
-                    self._to_look.add(inner)
+            folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
+            self._note_all(path, folder, [entry.name for entry in found], folders)
             return len(found)
         except OSError:
             self.unseen.add(path)
@@ -238,17 +262,35 @@ class Tree:
         finally:
             os.close(folder)
 
-    def _is_complete(self, root: int, git: str) -> bool:
-        """Whether a `.git` is one that git reads: then what is in it is git's, and only its index matters here."""
+    def _note_all(self, path: str, folder: int, names: list[str], folders: list[os.DirEntry[str]]) -> dict[str, int]:
+        """Note what a folder holds; returns the folders of it that are to be looked at, with their inodes."""
+        parts = _PARTS.intersection(names)
+        bare = _is_repository(parts)
+        self._note(path, folder, ".", bare, bare)
+        prefix = f"{path}/" if path else ""
+        complete = GIT in parts and self._is_complete(folder, prefix + GIT)
+        self._note(prefix + GIT, folder, GIT, GIT in parts, complete)
+        inner = {prefix + entry.name: entry.inode() for entry in folders}
+        if complete:
+            inner.pop(prefix + GIT, None)
+        if bare:
+            for name in ("objects", "refs"):
+                inner.pop(prefix + name, None)
+        new = {path: inode for path, inode in inner.items() if self._folders.get(path) != inode}
+        self._to_look.update(new)
+        return new
+
+    def _is_complete(self, folder: int, git: str) -> bool:
+        """Whether the `.git` of a folder is one that git reads: then what is in it is git's, and only its index matters here."""
         try:
-            folder = self._open(root, git)
+            opened = kernel.open_beneath(folder, os.fsencode(GIT), _FOLDER)
         except OSError:
             return True  # a file, a link, or closed to us: taken for one
         try:
-            if not _is_repository(set(os.listdir(folder))):
+            if not _is_repository(_PARTS.intersection(os.listdir(opened))):
                 return False
         finally:
-            os.close(folder)
+            os.close(opened)
         if git not in self.gitlinks:
             self.gitlinks[git] = frozenset()
             self._to_read.add(git)
@@ -262,5 +304,5 @@ class Tree:
             del self.repositories[path]
 
 
-def _is_repository(names: set[str]) -> bool:
-    return "HEAD" in names and ("commondir" in names or {"objects", "refs"} <= names)
+def _is_repository(names: Collection[str]) -> bool:
+    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
