@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_the_plan_is_the_one_that_a_box_is_then_made_from(name: str, tier: str, 
         assert (told.backend, told.enforcement, told.notes) == (box.backend, box.enforcement, box._world.prepared.notes)
         assert box.run(["true"]).policy_hash == told.policy.hash
     if tier == "namespaces" and name == "ephemeral":
-        assert told.plan == plan
+        assert replace(told.plan, ids=plan.ids) == plan  # another box may have taken the block of ids meanwhile
 
 
 def held() -> int:
