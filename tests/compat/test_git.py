@@ -163,3 +163,18 @@ def test_a_submodule_as_the_workspace_commits(tmp_path: Path) -> None:
         box.run(["/bin/sh", "-ec", "echo a > a; git add a; git commit -qm inside; git config x.y z"]).raise_for_status()
     assert git(main / "sub", "log", "-1", "--format=%s").strip() == "inside"
     assert "x.y" not in git(main / "sub", "config", "--list")
+
+
+@pytest.mark.parametrize("act", ["git worktree prune", "git gc -q", "git gc -q --prune=now"])
+def test_a_worktree_that_is_not_in_the_box_is_not_pruned_from_it(repository: Path, act: str) -> None:
+    git(repository, "worktree", "add", "-q", "../elsewhere")
+    elsewhere = repository.parent / "elsewhere"
+    (elsewhere / "staged").write_text("x")
+    git(elsewhere, "add", "staged")
+    for path in (repository / ".git" / "worktrees" / "elsewhere").iterdir():
+        os.utime(path, (0, 0))  # old enough for gc too
+    with Sandbox(SandboxConfig(workspace=repository, environment=ME)) as box:
+        done = box.run(["/bin/sh", "-c", f"git worktree add -q inside && {act} && git worktree list"], timeout=60)
+        assert done.ok and "inside" in done.stdout, done.stderr
+    assert git(elsewhere, "status", "--short") == "A  staged\n"
+    git(repository, "fsck")

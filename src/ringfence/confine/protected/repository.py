@@ -15,6 +15,8 @@ from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
 MAX_GIT_DIRECTORIES = 400
 """Git directories that one box may write: each takes a descriptor of this process and about ten mounts of the box."""
 MAX_WORKTREES = 1000
+MAX_WORKTREES_COPIED = 8
+"""Linked worktrees elsewhere of which the box has a copy, a quarter of a millisecond each; more are read-only, and gc refuses."""
 MAX_MODULES = 2000
 """Entries that are looked at for the git directories of submodules."""
 MAX_LINK_BYTES = 8192
@@ -213,10 +215,28 @@ class Repositories:
                 f"{folder} lists {len(linked)} linked worktrees; {MAX_WORKTREES} can be protected.",
                 hint="`git worktree prune` removes those that are gone.",
             )
+        elsewhere = 0
         for name in linked:
+            admin = f"{folder}/{name}"
+            if not self._is_of_the_box(admin):
+                # git in the box takes a worktree that it does not see for gone, and would prune the host's; gc writes there too.
+                elsewhere += 1
+                if elsewhere <= MAX_WORKTREES_COPIED:
+                    self.look.private(admin, f"{copies}/elsewhere-{elsewhere}")
+                else:
+                    self.look.protect(admin, missing=False)
+                continue
             for part in (names.COMMON, names.LINK):
-                self.look.protect(f"{folder}/{name}/{part}", missing=True)
-            self._private(f"{folder}/{name}/{names.WORKTREE_CONFIG}", f"{copies}/worktrees/{len(self.look.found)}")
+                self.look.protect(f"{admin}/{part}", missing=True)
+            self._private(f"{admin}/{names.WORKTREE_CONFIG}", f"{copies}/worktrees/{len(self.look.found)}")
+
+    def _is_of_the_box(self, admin: str) -> bool:
+        """Whether the worktree that a folder of git is about lies in the box, where it can be worked in."""
+        link = _read_link(f"{admin}/{names.LINK}", "")
+        if link is None:
+            return False
+        worktree = os.path.dirname(os.path.realpath(os.path.join(admin, link)))
+        return self.look.named.get(worktree, False) or self.look.is_writable(worktree)
 
 
 def is_git_directory(path: str) -> bool:
