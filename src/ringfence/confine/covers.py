@@ -55,14 +55,17 @@ def covers_for(
     """
     shared = tuple(folder.path for folder in (policy.workspace, *policy.writable, *policy.read_only) if folder)
     secrets = secrets_of(policy.deny, policy.workdir, shared, os.environ)
-    look = _Look(shared, tuple(mounted), policy.workdir, along)
+    look = _Look(shared, tuple(mounted), policy.workdir, along, whole=policy.mode == "danger-full-access")
     look.paths(secrets, home)
     look.globs(secrets, policy.walk_entries, MAX_ENTRIES if count_owners else 0)
     return look.covers(policy)
 
 
 class _Look:
-    def __init__(self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str, along: Mapping[str, Along]) -> None:
+    def __init__(
+        self, shared: tuple[str, ...], mounted: tuple[str, ...], workspace: str, along: Mapping[str, Along], *, whole: bool
+    ) -> None:
+        self.whole = whole  # all of the host is in the box
         self.shared, self.mounted, self.workspace, self.along = shared, mounted, workspace, along
         self.found: dict[str, Match] = {}
         self.named: list[Match] = []  # by path, wherever they lie
@@ -91,7 +94,7 @@ class _Look:
         if any(within(root, here.path) for root in self.shared):
             self._holds_a_root(here, here.path, named)
             return
-        if any(within(here.path, root) for root in self.shared):
+        if self.whole or any(within(here.path, root) for root in self.shared):
             self.found.setdefault(here.path, here)
         elif any(within(here.path, place) for place in self.mounted):
             # A small file of the system is copied into the box, so there it is another one.
@@ -125,7 +128,9 @@ class _Look:
                 self._plan_walk(root, named, () if in_system else secrets.built_in)
         for pattern in denied:
             prefix = patterns.compiled(pattern).prefix
-            if any(within(prefix, place) for place in self.mounted) and not any(within(prefix, root) for root in self.shared):
+            if (self.whole or any(within(prefix, place) for place in self.mounted)) and not any(
+                within(prefix, root) for root in self.shared
+            ):
                 self._plan_walk(prefix, (pattern,), ())
         for each in self._walked(most, count):
             self.used.add(denied.get(each.rule, each.rule))

@@ -10,6 +10,7 @@ import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
 from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
 from ringfence.confine.toolchains import Toolchains, discover
-from ringfence.confine.view import HOME, PRIVATE, RUNNER, SYSTEM, view_for
+from ringfence.confine.view import FULL_ACCESS, HOME, PRIVATE, RUNNER, SYSTEM, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -65,11 +66,6 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         raise UnenforceableError(
             "allow_network cannot be given to a namespaces box by this version: its only way out, egress by name, is not built.",
             hint="Leave it False, or name tier='process', which shares the host's network.",
-        )
-    if policy.mode == "danger-full-access":
-        raise UnenforceableError(
-            "mode danger-full-access is not built for namespaces in this version.",
-            hint="Name the folders in writable, or tier='process'.",
         )
     root_caller = box_ids.has_blocks()
     owner = policy.workspace.owner if policy.workspace else (0, 0)
@@ -165,11 +161,12 @@ def _plan(
         secrets=covers.steps,
         folders=folders,
     )
+    home = os.path.expanduser("~") if policy.mode == FULL_ACCESS else HOME
     return LaunchPlan(
         flags=FLAGS,
         ids=ids,
         view=mounted + View.of(steps_for(protected)) + covering,
-        environment=environment_for(policy, home=HOME, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
+        environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
         interpreters=interpreters(policy),
@@ -262,6 +259,8 @@ def _privileged_tree(step: Tree, block: int, owner: tuple[int, int], make_userns
             kernel.set_mount_attributes(tree, step.attributes, recursive=step.recursive)
     except OSError as error:
         os.close(tree)
+        if step.optional:
+            return _privileged_tree(replace(step, idmapped=False, optional=False), block, owner, make_userns)
         if step.idmapped and error.errno in (errno.EINVAL, errno.EPERM):
             raise WorkspaceError(
                 f"{step.source} lies on a file system that cannot be idmapped (overlay, network and pseudo file systems).",
@@ -287,9 +286,9 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
     )
     others = note_of(policy.workspace, covers.tree) if policy.workspace and root_caller else ""
     return Enforcement(
-        filesystem=FULL,
+        filesystem=Enforced(Level.FULL, NAME, "all of the host's files, as asked for") if policy.mode == FULL_ACCESS else FULL,
         secrets=Enforced(Level.FULL, NAME, covers.said),
-        protected=_enforced(protected),
+        protected=_enforced(protected, policy.mode),
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp", f"opened by name: {', '.join(policy.syscalls)}" if policy.syscalls else ""),
@@ -300,10 +299,11 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
     )
 
 
-def _enforced(protected: tuple[Protected, ...]) -> Enforced:
+def _enforced(protected: tuple[Protected, ...], mode: str) -> Enforced:
     """What holds the settings that something outside would run; see SECURITY.md for what no mount can."""
-    if not protected:
+    if not protected and mode != FULL_ACCESS:
         return Enforced(Level.FULL, NAME, "no folder of the host is writable")
     counts = {how: sum(each.how == how for each in protected) for how in ("private", "read-only", "stub", "watch")}
     note = f"{counts['private']} private, {counts['read-only'] + counts['stub']} read-only"
-    return Enforced(Level.PARTIAL, NAME, f"{note}; {counts['watch']} names that are not there are watched for")
+    where = "in the shared folders alone, while all of the host can be written; " if mode == FULL_ACCESS else ""
+    return Enforced(Level.PARTIAL, NAME, f"{where}{note}; {counts['watch']} names that are not there are watched for")

@@ -28,6 +28,7 @@ class Tree:
     recursive: bool = False
     identity: tuple[int, int] = (0, 0)
     idmapped: bool = False
+    optional: bool = False  # where it cannot be idmapped it is mounted as it is
 
     holds_more: ClassVar[bool] = True
 

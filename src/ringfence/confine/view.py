@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree, View
+from ringfence.confine.whole import held_files, host_files
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 HOME = "/home/user"
+FULL_ACCESS = "danger-full-access"
 PRIVATE = "/.ringfence/programs"
 RUNNER = "/.ringfence/template.py"
 
@@ -45,11 +47,14 @@ def view_for(
 
     In two parts: between them comes what is done with single paths of the folders that are mounted by then.
     """
+    whole = policy.mode == FULL_ACCESS
+    if whole:
+        read_only, home_files = (), ()  # they are among the host's files
     named = {folder.path for folder in (*policy.read_only, *policy.writable)}
     extra = [_named(folder, READ_ONLY) for folder in policy.read_only]
     extra += [_named(folder, WRITABLE, root_caller) for folder in policy.writable]
     extra += [Tree(path, path, READ_ONLY, recursive=True) for path in read_only if path not in named]
-    attributes = WRITABLE if policy.mode == "workspace-write" else READ_ONLY
+    attributes = READ_ONLY if policy.mode == "read-only" else WRITABLE
     extra += [_named(folder, attributes, root_caller) for folder in folders]
     if policy.workspace:
         extra.append(_named(policy.workspace, attributes, root_caller))
@@ -58,15 +63,19 @@ def view_for(
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
     below = any(tree.target.startswith("/var/tmp/") for tree in extra)
-    mounted = (
-        *_system(),
+    private = (
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
         # A folder of the host below it keeps its own path, which getcwd would not say through a link.
         Step("private", "/var/tmp", 0o1777) if below else Step("link", "/var/tmp", content=b"/tmp"),
-        Step("private", "/dev/shm", 0o1777),
         Step("private", HOME, 0o700),
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
+    )
+    mounted = (
+        *(host_files(root_caller=root_caller) if whole else ()),
+        *(step for step in _system() if not whole or step.target.startswith(("/dev/", "/sys/"))),
+        *(() if whole else private),
+        Step("private", "/dev/shm", 0o1777),
         *ephemeral,
         Step("private", PRIVATE, 0o700),
         Step("folder", os.path.dirname(RUNNER)),
@@ -74,7 +83,8 @@ def view_for(
         *(Tree(device.path, device.path, NOEXEC, identity=(device.device, device.inode)) for device in policy.devices),
     )
     covering = (
-        *(Step("link", path, content=os.fsencode(target)) for path, target in links),
+        *(Step("link", path, content=os.fsencode(target)) for path, target in (() if whole else links)),
+        *(held_files(policy) if whole else ()),
         *(Step("cover", path) for path in covered),
         *secrets,
         *_kernel_files(nested="nested" in policy.syscalls),

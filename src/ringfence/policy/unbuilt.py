@@ -58,10 +58,7 @@ FLOOR_HOLDS_NOTHING = (
     ("deny", (), "another tier: 'process' confines nothing"),
     ("protect", (), "another tier: 'process' confines nothing"),
 )
-BOX_DOES_NOT_GIVE = (
-    ("allow_network", True, "egress by name; only tier 'process' has the host's network"),
-    ("mode", "danger-full-access", "a view of all of the host; only tier 'process' has it"),
-)
+BOX_DOES_NOT_GIVE = (("allow_network", True, "egress by name; only tier 'process' has the host's network"),)
 """What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 

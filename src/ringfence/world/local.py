@@ -49,7 +49,8 @@ class LocalWorld:
         """Folders that a command may be started in."""
         named = (*self.policy.read_only, *self.policy.writable)
         environment = self.prepared.plan.environment
-        return (self.workdir, *(folder.path for folder in named), environment["HOME"])
+        whole = ("/",) if self.policy.mode == "danger-full-access" else ()
+        return (self.workdir, *(folder.path for folder in named), environment["HOME"], *whole)
 
     # Commands
 
@@ -187,6 +188,8 @@ class LocalWorld:
         """Where a path may lead, and whether it may be written there."""
         environment = self.prepared.plan.environment
         # From the host's workspace no private folder can be reached: outside, its name leads to a folder of the host.
+        if self.policy.mode == "danger-full-access":
+            return {"/": True, **{folder.path: False for folder in self.policy.read_only}}
         may_write = {} if self._is_shared(plain) else {environment["HOME"]: True, environment["TMPDIR"]: True}
         may_write |= {folder.path: False for folder in self.policy.read_only}
         may_write |= {folder.path: True for folder in self.policy.writable}
@@ -194,7 +197,8 @@ class LocalWorld:
 
     def _is_shared(self, plain: str) -> bool:
         """Whether a path is in a workspace of the host: its links are followed outside too, where the path may be opened."""
-        return self.policy.workspace is not None and _inside(plain, self.workdir)
+        whole = self.policy.mode == "danger-full-access"
+        return whole or (self.policy.workspace is not None and _inside(plain, self.workdir))
 
     def close(self) -> Waits[None]:
         """End everything in the box and give back what it had. Safe to call again."""

@@ -188,7 +188,7 @@ class Look:
 def _named(policy: ResolvedPolicy) -> dict[str, bool]:
     named = {folder.path: False for folder in policy.read_only}
     named |= {folder.path: True for folder in policy.writable}
-    return named | ({policy.workspace.path: policy.mode == "workspace-write"} if policy.workspace else {})
+    return named | ({policy.workspace.path: policy.mode != "read-only"} if policy.workspace else {})
 
 
 @lru_cache(maxsize=64)
