@@ -63,19 +63,20 @@ def view_for(
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
     below = any(tree.target.startswith("/var/tmp/") for tree in extra)
+    shm = Step("private", "/dev/shm", 0o1777)
     private = (
         *_made_files(ids),
         Step("private", "/tmp", 0o1777),
         # A folder of the host below it keeps its own path, which getcwd would not say through a link.
         Step("private", "/var/tmp", 0o1777) if below else Step("link", "/var/tmp", content=b"/tmp"),
+        shm,
         Step("private", HOME, 0o700),
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
     )
     mounted = (
         *(host_files(root_caller=root_caller) if whole else ()),
         *(step for step in _system() if not whole or step.target.startswith(("/dev/", "/sys/"))),
-        *(() if whole else private),
-        Step("private", "/dev/shm", 0o1777),
+        *((shm,) if whole else private),
         *ephemeral,
         Step("private", PRIVATE, 0o700),
         Step("folder", os.path.dirname(RUNNER)),
