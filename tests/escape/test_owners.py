@@ -102,6 +102,10 @@ def test_the_count_of_other_owners_is_bounded_and_follows_no_link(workspace: Pat
         tree = walk.Tree(str(workspace), ("/**/x",))
         tree.find(count=count)
         assert tree.others(owner) == expected
+    (workspace / "d" / "e").mkdir(parents=True)
+    tree = walk.Tree(str(workspace), ("/**/x",))
+    tree.find(count=0)
+    assert tree.others(mine + 1) == (2, False)  # the owners of folders are known without asking
 
 
 @pytest.fixture

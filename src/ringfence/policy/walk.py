@@ -77,10 +77,23 @@ class Along(Protocol):
 class _Folder:
     """What one folder held when it was read."""
 
-    __slots__ = ("below", "changed", "device", "entries", "hits", "inode", "names", "others", "settled", "touched", "twins")
+    __slots__ = (
+        "below",
+        "changed",
+        "device",
+        "entries",
+        "hits",
+        "inode",
+        "names",
+        "others",
+        "owner",
+        "settled",
+        "touched",
+        "twins",
+    )
 
     def __init__(self, found: os.stat_result) -> None:
-        self.device, self.inode = found.st_dev, found.st_ino
+        self.device, self.inode, self.owner = found.st_dev, found.st_ino, found.st_uid
         self.changed, self.touched = found.st_ctime_ns, found.st_mtime_ns
         self.settled = False  # its times would tell of the next change
         self.entries = 0
@@ -271,16 +284,23 @@ class Tree:
             return True
 
     def others(self, owner: int) -> tuple[int, bool]:
-        """(entries whose uid is not owner, whether all were looked at) of the last walk, by what is remembered of it."""
+        """(entries whose uid is not owner, whether all were looked at) of the last walk, by what is remembered of it.
+
+        Beyond the names that were to be counted it is the folders among the entries, whose owners the walk has seen.
+        """
         with self._guard:
             if self._count is None:
-                folders = self._folders
+                folders, count = self._folders, 0
                 for path, folder in folders.items():
                     if folder.names is not None:
                         folder.others = _others_among(path, folder.names, owner)
                         folder.names = None
-                counted = [folder.others for folder in folders.values() if folder.others is not None]
-                self._count = sum(counted), len(counted) == len(folders) and not self.unlisted
+                    if folder.others is not None:
+                        count += folder.others
+                    else:
+                        count += sum(inner in folders and folders[inner].owner != owner for inner in folder.below)
+                whole = all(folder.others is not None for folder in folders.values())
+                self._count = count, whole and not self.unlisted
             return self._count
 
     def _read(self, path: str, left: int, named: bool, along: Along | None) -> _Folder:
