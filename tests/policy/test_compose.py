@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import fields, replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from ringfence.errors import ConfigError, WideningError, WorkspaceError
 from ringfence.policy.compose import FILES, RULES, TIERS, anchored, compose, followed, refuse_contradiction
 from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
+from ringfence.policy.decide import OWN_RULE, decide
 from ringfence.policy.keys import KEY_OF
 from ringfence.policy.resolve import resolve
 
@@ -235,7 +238,7 @@ def test_links_do_not_lead_out_of_what_the_parent_allows(tmp_path: Path) -> None
 def test_what_is_closed_stays_closed_where_the_workspace_moves() -> None:
     parent = SandboxConfig(workspace="/w", deny=["a/key", "**/.env"], protect=["a/hook"])
     result = compose(parent, SandboxConfig(workspace="/w/a", deny=["own"]))
-    assert set(result.deny) == {"/w/a/key", "**/.env", "/w/a/own"}
+    assert set(result.deny) == {"/w/a/key", "**/.env", "/w/**/.env", "/w/a/own"}
     assert result.protect == ("/w/a/hook",)
 
 
@@ -248,3 +251,50 @@ def test_three_configs_compose_alike_in_whatever_way_they_are_grouped() -> None:
     one = compose(compose(parts[0], parts[1]), parts[2])
     for order in itertools.permutations(parts[1:]):
         assert compose(compose(parts[0], order[0]), order[1]) == one
+
+
+def test_a_child_never_opens_what_its_parent_decides_to_close(tmp_path: Path) -> None:
+    """By the function that decides, over real folders with links, for every pair of some configs."""
+    folders = [tmp_path / name for name in ("w", "w/a", "w/a/b", "x", "x/y")]
+    files = []
+    for folder in folders:
+        folder.mkdir()
+        for name in ("f", "k", ".env"):
+            (folder / name).write_text("")
+            files.append(str(folder / name))
+    (tmp_path / "w/link").symlink_to(tmp_path / "x/y/f")
+    files.append(f"{tmp_path}/w/link")
+    random, home = Random(7), os.path.expanduser("~")
+    made: list[tuple[SandboxConfig, set[str]]] = []
+    while len(made) < 25:
+        options: dict[str, object] = {
+            "workspace": random.choice([None, *folders[:2], folders[3]]),
+            "mode": random.choice(["workspace-write", "read-only"]),
+            "read_only": random.sample(folders, random.randint(0, 2)),
+            "writable": random.sample(folders, random.randint(0, 2)),
+            "deny": random.sample(["**/.env", "a/k", "a/b", f"{tmp_path}/x/*/k", f"{tmp_path}/w/**/k"], random.randint(0, 2)),
+            "protect": random.sample(["a/f", "**/f", f"{tmp_path}/x/y/f"], random.randint(0, 2)),
+        }
+        named = {name for name in options if random.random() < 0.7}
+        made.append((SandboxConfig(**{name: options[name] for name in named}), named))  # type: ignore[arg-type]
+
+    def allowed(config: SandboxConfig) -> dict[tuple[str, str], bool] | None:
+        try:
+            policy = resolve(config, home=home)
+        except ConfigError:
+            return None
+        acts = {(verb, file): decide(policy, verb, file, home=home) for verb in ("read", "write") for file in files}
+        # A folder below /tmp that is not in the box leaves the box's own /tmp to be seen, with nothing of the host in it.
+        return {act: decision.allowed and decision.rule != OWN_RULE for act, decision in acts.items()}
+
+    decided, composed = [allowed(config) for config, _ in made], 0
+    for (parent, _), before in zip(made, decided, strict=True):
+        for child, named in made if before else ():
+            try:
+                after = allowed(compose(parent, child, named))
+            except ConfigError:
+                continue
+            composed += 1
+            assert before is not None
+            assert not [act for act, open_now in (after or {}).items() if open_now and not before[act]], (parent, child)
+    assert composed > 40

@@ -15,6 +15,7 @@ from typing import Any
 from ringfence.errors import ConfigError, WideningError
 from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
 from ringfence.policy.keys import KEY_OF, as_written, shown, value_of
+from ringfence.policy.patterns import escaped, within
 from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
 
 Rule = Callable[[Any, Any], bool]
@@ -101,11 +102,16 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     for each in (outer, inner):
         refuse_contradiction(each)
     wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(outer, name), value_of(inner, name))]
+    if "workspace" in named and inner.workspace != outer.workspace:
+        root = os.fspath(outer.workspace or EPHEMERAL)
+        whole = replace(whole, deny=_held_there_too(whole.deny, root), protect=_held_there_too(whole.protect, root))
     changes = {name: _joined(whole, part, name) for name in named}
     result = _changed(whole, changes)
     if not _tiers(result) <= _tiers(whole) and _tiers(whole) != {"process"}:
         wider += [name for name in TIERS if name in named]
-    wider += [name for name in _wider_files(outer, followed(result)) if name in named and name not in wider]
+    opened = _wider_files(outer, followed(result))
+    # Where what opens it is the parent's own, the child has taken away what closed it.
+    wider += [name for name in opened & named or (opened and named & {*FILES}) if name not in wider]
     if wider:
         keys = tuple(KEY_OF[name] for name in wider)
         raise WideningError("; ".join(_said(whole, part, name) for name in wider) + ".", keys=keys)
@@ -159,7 +165,7 @@ def access(config: SandboxConfig, path: str) -> int:
         return WRITE
     best, found = -1, NOTHING
     for root, allowed in _roots(config):
-        if (path == root or path.startswith(root.rstrip("/") + "/")) and len(root) >= best:
+        if within(path, root) and len(root) >= best:
             best, found = len(root), allowed
     return found
 
@@ -173,18 +179,19 @@ def _roots(config: SandboxConfig) -> Iterator[tuple[str, int]]:
         yield os.fspath(config.workspace), READ if config.mode == "read-only" else WRITE
 
 
-def _wider_files(parent: SandboxConfig, result: SandboxConfig) -> Iterator[str]:
+def _wider_files(parent: SandboxConfig, result: SandboxConfig) -> frozenset[str]:
     """The fields of result that give a path more than parent does.
 
     Where the deciding folder changes is where a folder is named, so it is enough to look at each that either names.
     """
     points = {path for config in (parent, result) for path, _ in _roots(config)}
     opened = {path for path in points if access(result, path) > access(parent, path)}
-    for name in FILES[:3]:
-        value = getattr(result, name)
-        named = [value] if isinstance(value, str) else value or ()
-        if any(path == point or point.startswith(path.rstrip("/") + "/") for path in named for point in opened):
-            yield name
+    named = {"workspace": [result.workspace], "read_only": result.read_only, "writable": result.writable}
+    return frozenset(
+        name
+        for name, paths in named.items()
+        if any(path is not None and within(point, os.fspath(path)) for path in paths for point in opened)
+    )
 
 
 def anchored(config: SandboxConfig) -> SandboxConfig:
@@ -218,16 +225,29 @@ def followed(config: SandboxConfig) -> SandboxConfig:
 
 def refuse_contradiction(config: SandboxConfig) -> None:
     """Raise ConfigError where a followed config says of one path that it is read-only and that it is writable."""
-    open_to_write = {*config.writable, config.workspace} if config.mode == "workspace-write" else {*config.writable}
-    if both := {*config.read_only} & open_to_write:
+    open_to_write, closed = {*config.writable}, {*config.read_only}
+    (open_to_write if config.mode == "workspace-write" else closed).add(config.workspace or "")
+    if both := open_to_write & closed:
         raise ConfigError(f"{min(map(str, both))} is said to be read-only and to be writable: one of them must go.")
 
 
+ANYWHERE = "**/"
+"""What begins with it holds at any depth of the workspace, and where it is denied of each shared folder."""
+
+
 def _anchored_patterns(patterns: Iterable[str], workspace: str | None) -> tuple[str, ...]:
-    """Patterns as absolute ones, as resolve has them; `**/` holds at any depth of whatever workspace there is."""
+    """Patterns as absolute ones, as resolve has them, but for those of any depth, by whichever spelling."""
     home = os.path.expanduser("~")
     root = os.path.realpath(workspace) if workspace else EPHEMERAL
-    return tuple(dict.fromkeys(each if each.startswith("**/") else absolute_pattern(each, root, home) for each in patterns))
+    start = f"{escaped(root)}/{ANYWHERE}"
+    absolute = (each if each.startswith(ANYWHERE) else absolute_pattern(each, root, home) for each in patterns)
+    return tuple(dict.fromkeys(ANYWHERE + each.removeprefix(start) if each.startswith(start) else each for each in absolute))
+
+
+def _held_there_too(patterns: Iterable[str], workspace: str) -> tuple[str, ...]:
+    """Patterns of a config whose workspace another one takes the place of: those of any depth go on to hold in its own."""
+    given = tuple(patterns)
+    return (*given, *(absolute_pattern(each, workspace, "/") for each in given if each.startswith(ANYWHERE)))
 
 
 def differing(config: SandboxConfig, other: SandboxConfig) -> frozenset[str]:

@@ -74,10 +74,14 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     python = os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None
     if python is not None and ("\0" in python or not os.path.isfile(python) or not os.access(python, os.X_OK)):
         raise ConfigError(f"python names {python}, which is not an interpreter that can be run.")
-    for folder in (*writable, *([workspace] if workspace and config.mode == "workspace-write" else [])):
-        if any(folder.path == other.path for other in read_only):
-            named = "workspace" if folder is workspace else "writable"
-            raise ConfigError(f"{named} names {folder.path}, which read_only names too: one of them must go.")
+    closed = [("read_only", folder.path) for folder in read_only]
+    opened = [("writable", folder.path) for folder in writable]
+    if workspace:
+        (opened if config.mode == "workspace-write" else closed).append(("workspace", workspace.path))
+    for where, path in opened:
+        for other, same in closed:
+            if path == same:
+                raise ConfigError(f"{where} names {path}, which {other} says is read-only: one of them must go.")
     devices = tuple(
         {folder.path: folder for folder in (_device(os.path.join(base, path), shared) for path in config.devices)}.values()
     )
