@@ -319,7 +319,7 @@ def test_each_question_is_answered_with_its_exit_status(tmp_path: Path) -> None:
         (("path", "id_rsa"), 0, "built in: **/id_rsa"),
         (("host", "example.com"), 0, "refused by network.default"),
         (("env", "HOME"), 0, "/home/user"),
-        (("--", "sh", "-c", "true"), 0, "starts /"),
+        (("--", "sh", "-c", "true"), 0, "\ncommand\n  sh: starts /"),
         (("--", "no-such-program"), 1, "no folder of the box's PATH"),
         (("path",), 2, "one thing after 'path'"),
         (("path", "src", "--json"), 2, "options go before 'path'"),
@@ -330,6 +330,8 @@ def test_each_question_is_answered_with_its_exit_status(tmp_path: Path) -> None:
         done = ringfence(*argv, cwd=work)
         assert (done.returncode, text in done.stdout + done.stderr) == (status, True), (argv, done)
     assert json.loads(ringfence("--json", "path", "src", cwd=work).stdout)["acts"]["read"]["allowed"] is True
+    data = json.loads(ringfence("--json", "--", "no-such-program", cwd=work).stdout)
+    assert data["command"]["acts"]["exec"]["allowed"] is False and data["plan"] and data["policy"]["mode"] == "workspace-write"
 
 
 def test_a_name_with_an_escape_sequence_does_nothing_to_the_terminal(tmp_path: Path) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringfence.cli import running
 from ringfence.cli.shown import folded, heading, shown
-
-if TYPE_CHECKING:
-    from ringfence.explanation import Explanation
-    from ringfence.explanation.answers import Answer
 
 EXAMPLE = "example: ringfence explain path .git/config"
 ASKED = ("path", "host", "env")
@@ -24,9 +20,9 @@ def add_to(commands: Any) -> None:
         "explain",
         help="show what a box would be, before anything runs",
         usage="ringfence explain [options] [-- CMD...]\n       ringfence explain [options] path P | host H[:PORT] | env NAME",
-        description="Print the policy, the plan that would be carried out, and what holds it and how far. With a command: which "
-        "file it would start, and whether it could. With `path`, `host` or `env`: which rule decides, and why. Nothing is run. "
-        "The exit status is 0, 1 when the command could not start, 125 when no box can be made.",
+        description="Print the policy, the plan that would be carried out, and what holds it and how far; with a command also "
+        "which file it would start, and whether it could. With `path`, `host` or `env` only which rule decides, and why. Nothing "
+        "is run. The exit status is 0, 1 when the command could not start, 125 when no box can be made.",
         epilog=EXAMPLE,
     )
     running.add_options(parser)
@@ -48,32 +44,28 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 
     # As `ringfence run` would have it here.
     found = explain(running.config(given, at_terminal=os.isatty(0) and os.isatty(1), kept=SandboxLimits().output_bytes))
-    answer = _answer(found, asked) if asked else None
+    match asked:
+        case ["path" | "host" | "env" as kind, subject]:
+            answer = {"path": found.path, "host": found.host, "env": found.variable}[kind](subject)
+            _print(given, answer.data(), [("", answer.lines())])
+        case ["--", *argv]:
+            answer = found.command(argv)
+            _print(given, found.data() | {"command": answer.data()}, [*found.sections(), ("command", answer.lines())])
+            return 0 if answer.allowed else 1
+        case _:
+            _print(given, found.data(), found.sections())
+    return 0
+
+
+def _print(given: argparse.Namespace, data: dict[str, object], sections: list[tuple[str, list[str]]]) -> None:
+    """The same as data or as text: headings with their lines, which are not indented where there is no heading."""
     if given.json:
         import json
 
-        print(json.dumps(found.data() if answer is None else answer.data()))
-    elif answer is None:
-        _print(found)
-    else:
-        for line in answer.lines():
-            print(folded(shown(line), sys.stdout))
-    return 0 if answer is None or asked[0] != "--" or answer.allowed else 1
-
-
-def _answer(found: Explanation, asked: list[str]) -> Answer:
-    match asked:
-        case ["--", *argv]:
-            return found.command(argv)
-        case ["path", path]:
-            return found.path(path)
-        case ["host", host]:
-            return found.host(host)
-    return found.variable(asked[1])
-
-
-def _print(found: Explanation) -> None:
-    for number, (name, lines) in enumerate(found.sections()):
-        print(("\n" if number else "") + heading(name, sys.stdout))
+        print(json.dumps(data))
+        return
+    for number, (name, lines) in enumerate(sections):
+        if name:
+            print(("\n" if number else "") + heading(name, sys.stdout))
         for line in lines:
-            print(folded(f"  {shown(line)}", sys.stdout))
+            print(folded(shown(f"  {line}" if name else line), sys.stdout))
