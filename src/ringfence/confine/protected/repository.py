@@ -15,7 +15,7 @@ from ringfence.policy.resolve import SYSTEM, Folder, mounts_below
 MAX_GIT_DIRECTORIES = 400
 """Git directories that one box may write: each takes a descriptor of this process and about ten mounts of the box."""
 MAX_WORKTREES = 1000
-MAX_WORKTREES_COPIED = 8
+MAX_WORKTREES_COPIED = 4
 """Linked worktrees elsewhere of which the box has a copy, a quarter of a millisecond each; more are read-only, and gc refuses."""
 MAX_MODULES = 2000
 """Entries that are looked at for the git directories of submodules."""
