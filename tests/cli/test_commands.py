@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +92,43 @@ def test_what_the_box_has_for_itself_and_what_it_planted_are_lines_on_standard_e
 def test_a_device_as_input_is_not_read(tmp_path: Path) -> None:
     line = f"{sys.executable} -m ringfence run -- cat < /dev/zero"
     assert subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False).stdout == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_an_empty_one_and_nothing_else_is_taken_for_it(tmp_path: Path, closed: str) -> None:
+    line = f"{sys.executable} -m ringfence run --timeout 20 -- sh -c 'cat; echo out; echo err >&2; touch ran; exit 3' {closed}"
+    given = {} if "<" in closed else {"stdin": subprocess.DEVNULL}
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False, **given)  # type: ignore[call-overload]
+    assert (done.returncode, (tmp_path / "ran").exists()) == (3, True)
+    assert done.stdout == (b"" if " >&-" in f" {closed}" else b"out\n")
+    assert done.stderr == (b"" if "2>&-" in closed else b"err\n")
+
+
+def test_output_that_cannot_be_written_is_a_failure_of_ours_that_names_it(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "ringfence", "run", "--", "echo", "x"]
+        done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == OURS
+    assert done.stderr.startswith(b"ringfence: standard output cannot be written: No space left on device.")
+
+
+def test_a_pipe_that_another_program_made_non_blocking_loses_nothing(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    command = [sys.executable, "-m", "ringfence", "run", "--", "head", "-c", "3000000", "/dev/zero"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=writing, stdin=subprocess.DEVNULL)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        select.select([pipe], [], [], 60)
+        time.sleep(0.2)  # for the pipe to be full; the assertion holds either way
+        assert len(pipe.read()) == 3_000_000
+    assert process.wait(60) == 0
+
+
+def test_the_outcome_as_json_keeps_its_type_apart_from_the_kind_of_a_cap(tmp_path: Path) -> None:
+    late = json.loads(ringfence("run", "--json", "--timeout", "0.3", "--", "sleep", "30", cwd=tmp_path).stdout)
+    assert (late["outcome"]["type"], late["outcome"]["kind"], late["exit_code"]) == ("CapHit", "wall", None)
+    assert json.loads(ringfence("run", "--json", "--", "true", cwd=tmp_path).stdout)["outcome"] == {"type": "Exited", "code": 0}
 
 
 def test_the_current_folder_is_the_workspace(tmp_path: Path) -> None:

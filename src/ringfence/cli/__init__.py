@@ -94,6 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the command line; the exit status of what it ran, or 125 and a message where that is ours."""
     arguments = sys.argv[1:] if argv is None else argv
     asked = arguments[0] if arguments else ""
+    while (lowest := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        os.set_inheritable(lowest, True)  # one of the three was closed, and what we open next would be taken for it
+    os.close(lowest)
     if asked in MAKING_BOXES:
         import ringfence
 

@@ -25,10 +25,25 @@ class Sink(Protocol):
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Pass output on at once; a reader that is gone ends us as it would end the command (BrokenPipeError)."""
+    """Pass output on at once; a reader that is gone ends us as it would end the command (BrokenPipeError).
+
+    Raises HostError where it cannot be written, as on a full disk.
+    """
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # another program shares the pipe or terminal, and made it so
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            from ringfence.errors import HostError
+
+            name = {1: "standard output", 2: "standard error"}.get(descriptor, f"descriptor {descriptor}")
+            raise HostError(f"{name} cannot be written: {error.strerror}.", errno=error.errno or 0) from None
 
 
 def to_caller(descriptor: int) -> Sink:

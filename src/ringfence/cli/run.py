@@ -90,7 +90,7 @@ def _data(result: Result) -> dict[str, object]:
 
     return {
         "argv": result.argv,
-        "outcome": {"kind": type(result.outcome).__name__, **asdict(result.outcome)},
+        "outcome": {"type": type(result.outcome).__name__, **asdict(result.outcome)},
         "ok": result.ok,
         "exit_code": result.exit_code,
         "signal": result.signal,
