@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ringfence import errors
+from ringfence.cli import main
 from ringfence.confine import namespaces
 from ringfence.confine.ids import BLOCKS_OF_THIS_HOST
 from ringfence.explanation import Explanation, explain
@@ -200,29 +201,30 @@ def test_what_is_said_of_a_path_is_what_a_program_in_the_box_meets(tmp_path: Pat
     assert {"rw", "r-", "--"} <= set(tried)
 
 
-@pytest.mark.usefixtures("plain_caller")
-@pytest.mark.parametrize(
-    ("path", "state", "act", "rule"),
-    [
-        ("src/a.py", "readable and writable", "write", "filesystem.workspace"),
-        (".env", "covered", "read", "filesystem.deny"),
-        ("id_rsa", "covered", "read", "built in: **/id_rsa"),
-        ("twin", "covered", "read", "built in"),
-        ("notes.txt", "protected", "write", "filesystem.protect"),
-        (".git/config", "private", "write", "built in: .git/config"),
-        (".git/hooks/pre-commit", "watched|private|absent", "write", "built in: .git/hooks"),
-        (".vscode/tasks.json", "watched for", "write", "built in: .vscode"),
-        ("../tools/tool", "readable, not writable", "write", "filesystem.read_only"),
-        ("../data/rows", "readable and writable", "write", "filesystem.writable"),
-        ("/etc/shadow", "absent", "read", "default"),
-        ("/usr/bin/env", "readable, not writable", "read", "the system's folders"),
-    ],
+RULES = (
+    ("src/a.py", "readable and writable", "write", "filesystem.workspace"),
+    (".env", "covered", "read", "filesystem.deny"),
+    ("id_rsa", "covered", "read", "built in: **/id_rsa"),
+    ("twin", "covered", "read", "built in"),
+    ("notes.txt", "protected", "write", "filesystem.protect"),
+    (".git/config", "private", "write", "built in: .git/config"),
+    (".git/hooks/pre-commit", "watched|private|absent", "write", "built in: .git/hooks"),
+    (".vscode/tasks.json", "watched for", "write", "built in: .vscode"),
+    ("../tools/tool", "readable, not writable", "write", "filesystem.read_only"),
+    ("../data/rows", "readable and writable", "write", "filesystem.writable"),
+    ("/etc/shadow", "absent", "read", "default"),
+    ("/usr/bin/env", "readable, not writable", "read", "the system's folders"),
 )
-def test_the_rule_that_decides_is_named(path: str, state: str, act: str, rule: str, tmp_path: Path) -> None:
-    answer = explain(config_of("everything", project(tmp_path), "namespaces")).path(path)
-    decision = dict(answer.decisions)[act]
-    assert re.match(state, answer.state), answer
-    assert decision.rule == rule and decision.why, answer
+
+
+@pytest.mark.usefixtures("plain_caller")
+def test_the_rule_that_decides_is_named(tmp_path: Path) -> None:
+    told = explain(config_of("everything", project(tmp_path), "namespaces"))
+    for path, state, act, rule in RULES:
+        answer = told.path(path)
+        decision = dict(answer.decisions)[act]
+        assert re.match(state, answer.state), answer
+        assert decision.rule == rule and decision.why, answer
 
 
 def test_a_secret_of_the_home_is_absent_by_the_built_in_list() -> None:
@@ -313,8 +315,18 @@ def test_the_command_prints_what_the_function_returns(tmp_path: Path) -> None:
     assert data["enforcement"]["network"] == {"level": "full", "by": "namespaces", "note": "no interface but loopback"}
 
 
-def test_each_question_is_answered_with_its_exit_status(tmp_path: Path) -> None:
-    work = project(tmp_path)
+def test_each_question_is_answered_with_its_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project(tmp_path))
+
+    def asked(*argv: str) -> tuple[int | str | None, str]:
+        try:
+            status: int | str | None = main(["explain", *argv])
+        except SystemExit as mistake:
+            status = mistake.code
+        return status, "".join(capsys.readouterr())
+
     for argv, status, text in (
         (("path", "id_rsa"), 0, "built in: **/id_rsa"),
         (("host", "example.com"), 0, "refused by network.default"),
@@ -327,10 +339,10 @@ def test_each_question_is_answered_with_its_exit_status(tmp_path: Path) -> None:
         (("--",), 2, "a command is missing"),
         (("--workspace", "/no/such/folder"), 125, "cannot be used"),
     ):
-        done = ringfence(*argv, cwd=work)
-        assert (done.returncode, text in done.stdout + done.stderr) == (status, True), (argv, done)
-    assert json.loads(ringfence("--json", "path", "src", cwd=work).stdout)["acts"]["read"]["allowed"] is True
-    data = json.loads(ringfence("--json", "--", "no-such-program", cwd=work).stdout)
+        found, said = asked(*argv)
+        assert (found, text in said) == (status, True), (argv, said)
+    assert json.loads(asked("--json", "path", "src")[1])["acts"]["read"]["allowed"] is True
+    data = json.loads(asked("--json", "--", "no-such-program")[1])
     assert data["command"]["acts"]["exec"]["allowed"] is False and data["plan"] and data["policy"]["mode"] == "workspace-write"
 
 
