@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -129,6 +130,19 @@ def test_the_outcome_as_json_keeps_its_type_apart_from_the_kind_of_a_cap(tmp_pat
     late = json.loads(ringfence("run", "--json", "--timeout", "0.3", "--", "sleep", "30", cwd=tmp_path).stdout)
     assert (late["outcome"]["type"], late["outcome"]["kind"], late["exit_code"]) == ("CapHit", "wall", None)
     assert json.loads(ringfence("run", "--json", "--", "true", cwd=tmp_path).stdout)["outcome"] == {"type": "Exited", "code": 0}
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_interrupt_ends_the_tree_and_is_status_130(tmp_path: Path, options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ringfence", "run", *options, "--", "sh", "-c", "touch began; sleep 60; touch went-on"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    limit = time.monotonic() + 60
+    while not (tmp_path / "began").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert (process.returncode, (tmp_path / "went-on").exists()) == (130, False)
 
 
 def test_the_current_folder_is_the_workspace(tmp_path: Path) -> None:

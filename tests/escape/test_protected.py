@@ -396,6 +396,19 @@ def test_a_link_that_a_box_wrote_gives_no_box_a_repository(tmp_path: Path, works
         assert box.run(["git", "log", "-1"]).ok
 
 
+def test_a_folder_of_a_repository_that_lies_around_it_says_that_git_does_not_work_there(repository: Path) -> None:
+    inner = repository / "part"
+    inner.mkdir(exist_ok=True)
+    inner.chmod(0o777)
+    said = f"git does not work in {inner}: its repository {repository} lies around it"
+    with Sandbox(SandboxConfig(workspace=inner)) as box:
+        result = box.run(["git", "status"])
+        assert not result.ok and any(note.startswith(said) for note in result.notes)
+    with Sandbox(SandboxConfig(workspace=repository)) as box:  # the control
+        result = box.run(["git", "-C", "part", "status"])
+        assert result.ok and not any("git does not work" in note for note in result.notes)
+
+
 def test_what_a_policy_holds_is_on_the_plan_and_the_enforcement(repository: Path) -> None:
     with Sandbox(SandboxConfig(workspace=repository)) as box:
         protected = {each.path: each for each in box._open().prepared.plan.protected}

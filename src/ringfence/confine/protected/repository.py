@@ -47,10 +47,16 @@ class Repositories:
     def above(self, folder: str) -> None:
         """Hold what the repositories that a writable folder lies in name inside it; they themselves are not in the box."""
         at = os.path.dirname(folder)
+        alone = look(f"{folder}/{names.GIT}") is not None or is_git_directory(folder)
         while at != "/":
             link = f"{at}/{names.GIT}"
             found = look(link)
             if found is not None:
+                if not alone and self.look.root_of(link) is None:
+                    self.look.notes.append(
+                        f"git does not work in {folder}: its repository {at} lies around it and is not in the box."
+                    )
+                alone = True
                 git = link if stat.S_ISDIR(found.st_mode) else os.path.join(at, _read_link(link, "gitdir:") or "")
                 shared = _read_link(f"{git}/{names.COMMON}", "")
                 self._named_by_settings(os.path.join(git, shared or ""), at, f"{COPIES}/above-{at.count('/')}")
