@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -112,10 +113,8 @@ def test_a_walk_that_ends_early_leaves_the_look_to_be_done(workspace: Path, queu
     queue.close()
 
 
-def test_the_first_box_reads_each_folder_of_its_workspace_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(30):
-        (workspace / f"d{number % 3}" / f"e{number}").mkdir(parents=True)
-    inodes = {os.lstat(path).st_ino for path in (workspace, *workspace.rglob("*"))}
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How often each folder is read from now on, by inode."""
     read: Counter[int] = Counter()
     scandir = os.scandir
 
@@ -124,7 +123,29 @@ def test_the_first_box_reads_each_folder_of_its_workspace_once(workspace: Path, 
         return scandir(place)
 
     monkeypatch.setattr(os, "scandir", counted)
+    return read
+
+
+def test_the_first_box_reads_each_folder_of_its_workspace_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        (workspace / f"d{number % 3}" / f"e{number}").mkdir(parents=True)
+    inodes = {os.lstat(path).st_ino for path in (workspace, *workspace.rglob("*"))}
+    read = counted_reads(monkeypatch)
     with Sandbox(SandboxConfig(workspace=workspace)) as box:
         assert {inode: count for inode, count in read.items() if inode in inodes} == dict.fromkeys(inodes, 1)
         box.planted()  # the control: a whole look reads them again
         assert {count for inode, count in read.items() if inode in inodes} == {2}
+
+
+def test_what_no_queue_tells_of_is_looked_at_once_while_a_box_is_made(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "a").mkdir()
+    tree = tree_of(workspace, None)
+    read = counted_reads(monkeypatch)
+    began = time.monotonic_ns()
+    tree.look(everything=True)
+    (workspace / "a" / ".git").mkdir()
+    tree.look(everything=True, since=began)
+    assert set(read.values()) == {1}
+    assert not tree.repositories
+    tree.look(everything=True, since=time.monotonic_ns())  # the control: another box, or a later look
+    assert list(tree.repositories) == ["a/.git"]

@@ -106,7 +106,7 @@ def _readers(policy: ResolvedPolicy, held: list[Held | Taken]) -> Mapping[str, A
 
     taken = Taken(policy)
     held.append(taken)
-    return taken.trees
+    return {path: tree for path, tree in taken.trees.items() if not tree.version}  # else it is known what they hold
 
 
 def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held | Taken]) -> tuple[Found, tuple[Protected, ...]]:

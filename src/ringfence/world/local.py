@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -286,11 +287,12 @@ def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tu
 def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
     making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds)
     watch: Watch | None = None
+    since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes)
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
-        watch = _watch_for(policy, prepared, making)
+        watch = _watch_for(policy, prepared, making, since)
         box = yield from making.complete(host.why_no_namespaces)
         if watch:
             watch.begin(box.pid)
@@ -318,12 +320,12 @@ def _rehearse_tier(
         prepared.release()
 
 
-def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making) -> Watch | None:
+def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making, since: int) -> Watch | None:
     if not (policy.workspace or policy.writable or policy.read_only):
         return None
     from ringfence.confine.protected.watch import Watch  # a box without a folder of the host needs none of it
 
-    return Watch(policy, prepared, making.remount)
+    return Watch(policy, prepared, making.remount, since)
 
 
 class Opened:

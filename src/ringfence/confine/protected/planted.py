@@ -104,11 +104,11 @@ class Taken:
 class Planted:
     """What one box planted. Looked for after each run where the host tells of new names, else at the end of the box.
 
-    owners_only: the caller has more rights than the box. Raises WorkspaceError where nothing can be found reliably and the
-    policy asks for more than a report.
+    owners_only: the caller has more rights than the box. since: the time.monotonic_ns() at which the box began to be made.
+    Raises WorkspaceError where nothing can be found reliably and the policy asks for more than a report.
     """
 
-    def __init__(self, policy: ResolvedPolicy, *, owners_only: bool) -> None:
+    def __init__(self, policy: ResolvedPolicy, *, owners_only: bool, since: int) -> None:
         self.action, self._owners_only = policy.on_planted, owners_only
         self.reported: list[Denial] = []
         self._folders = writable_folders(policy)
@@ -123,7 +123,7 @@ class Planted:
         try:
             TREES.dispatch()
             for tree in self._trees:
-                tree.look(everything=not (tree.watched and tree.whole))
+                tree.look(everything=not (tree.watched and tree.whole), since=since)
                 self._known.append((dict(tree.repositories), dict(tree.gitlinks)))
                 self._seen.append(tree.version)
                 self._closed.append(set(tree.unseen))

@@ -99,6 +99,7 @@ class Tree:
         self._folders: dict[str, int] = {}
         self._to_look: set[str] = {""}
         self._to_read: set[str] = set()  # git directories whose index may have changed
+        self._everything = 0  # when the last look at everything began
         self._along = 0  # entries that were read along
         self._listed: dict[str, int] = {}  # inodes of folders that were listed there
 
@@ -127,11 +128,14 @@ class Tree:
 
     # Looking
 
-    def look(self, *, everything: bool = False, indexes_since: int | None = None) -> None:
+    def look(self, *, everything: bool = False, since: int | None = None, indexes_since: int | None = None) -> None:
         """Bring what is known up to date with what the queue told, or with everything that is there.
 
+        since: not with everything, where that was done after this time.monotonic_ns().
         indexes_since: read every index that changed since, by the clock of files; a write through a memory map is told there alone.
         """
+        began = time.monotonic_ns()
+        everything = everything and not (since is not None and self._everything > since)
         if everything:
             self.whole = True
             self.forget_all()
@@ -149,6 +153,8 @@ class Tree:
             finally:
                 os.close(root)
             self.version += 1
+            if everything:
+                self._everything = began
             if self.queue is not None:
                 self.queue.stamp += 1
 

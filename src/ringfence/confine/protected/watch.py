@@ -33,13 +33,16 @@ NOTHING = Findings()
 
 
 class Watch:
-    """The watched side of one box. Made while the box is, before anything runs in it."""
+    """The watched side of one box. Made while the box is, before anything runs in it.
 
-    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, put_back: PutBack) -> None:
+    since: the time.monotonic_ns() at which it began to be made.
+    """
+
+    def __init__(self, policy: ResolvedPolicy, prepared: Prepared, put_back: PutBack, since: int) -> None:
         plan = prepared.plan
         root_caller = plan.ids is not None and not plan.ids.deny_setgroups
         writable = [folder.path for folder in writable_folders(policy)]
-        self.planted = Planted(policy, owners_only=root_caller)
+        self.planted = Planted(policy, owners_only=root_caller, since=since)
         self._mounts = Mounts(plan.view, put_back)
         self._names = Names((each.path for each in plan.protected if each.how == "watch"), writable)
         self._named = False
