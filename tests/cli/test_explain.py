@@ -312,6 +312,8 @@ def test_the_command_prints_what_the_function_returns(tmp_path: Path) -> None:
     assert plan == [f"  {line}" for line in explain(SandboxConfig(tier="namespaces", workspace=work)).plan_lines()]
     data = json.loads(ringfence("--tier", "namespaces", "--json", cwd=work).stdout)
     assert [f"  {line}" for line in data["plan"]] == plan
+    assert data["policy"]["workspace"] == str(work) and data["policy"]["read_only"] == []
+    assert data["policy"]["limits"]["wall_seconds"] == 120 and len(data["policy"]["hash"]) == 64
     assert data["enforcement"]["network"] == {"level": "full", "by": "namespaces", "note": "no interface but loopback"}
 
 

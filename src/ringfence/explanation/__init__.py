@@ -85,7 +85,7 @@ class Explanation:
         """Everything as plain values."""
         return {
             "backend": self.backend,
-            "policy": {name.replace(" ", "_"): values if len(values) != 1 else values[0] for name, values in self._policy()},
+            "policy": self._policy_data(),
             "plan": self.plan_lines(),
             "enforcement": {
                 entry.name: {
@@ -97,6 +97,24 @@ class Explanation:
             },
             "covered": dict(self.covered),
             "notes": list(self.notes),
+        }
+
+    def _policy_data(self) -> dict[str, object]:
+        policy = self.policy
+        return {
+            "tier": self.config.tier,
+            "mode": policy.mode,
+            "workspace": policy.workspace.path if policy.workspace else None,
+            "workdir": policy.workdir,
+            "read_only": [folder.path for folder in policy.read_only],
+            "writable": [folder.path for folder in policy.writable],
+            "deny": list(policy.deny),
+            "protect": list(policy.protect),
+            "environment": [name for name, _ in policy.environment],
+            "allow_network": policy.allow_network,
+            "limits": {entry.name: getattr(policy.limits, entry.name) for entry in fields(SandboxLimits)},
+            "policy_files": [os.fspath(file) for file in self.config.policy_files],
+            "hash": policy.hash,
         }
 
     def __str__(self) -> str:
