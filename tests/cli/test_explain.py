@@ -405,3 +405,21 @@ def test_where_no_namespaces_can_be_had_it_says_what_a_box_would_get(tmp_path: P
     assert "The floor, tier 'process', confines nothing; it was used because" in done.stdout
     done = subprocess.run([*inside, floor, sys.executable], cwd=work, capture_output=True, text=True, timeout=60, check=True)
     assert "tier          auto (namespaces)" in done.stdout
+
+
+@pytest.mark.usefixtures("plain_caller")
+def test_of_a_box_with_all_of_the_host_it_says_what_is_open_and_what_is_covered(tmp_path: Path) -> None:
+    work = project(tmp_path)
+    config = SandboxConfig(tier="namespaces", workspace=work, mode="danger-full-access")
+    told = explain(config)
+    with Sandbox(config) as box:
+        for path, readable in (
+            ("../data/rows", True),
+            ("id_rsa", False),
+            ("/usr/bin/env", True),
+            ("/run", False),
+            ("src/a.py", True),
+        ):
+            assert box.run(["head", "-c1", path]).ok or path == "/run" or not readable
+            assert box.run(["test", "-r", path]).ok == readable == dict(told.path(path).decisions)["read"].allowed, path
+    assert told.path("../data/rows").decisions[1][1].rule == "mode"

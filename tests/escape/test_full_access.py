@@ -52,6 +52,15 @@ def test_the_network_processes_and_environment_are_the_boxs_own(workspace: Path,
             assert not box.run(["ls", "/run"]).ok  # where the host's programs listen
 
 
+def test_no_way_up_from_the_root_leads_round_what_is_covered(workspace: Path, outside: Path) -> None:
+    (outside / "secret").write_text("secret")
+    with Sandbox(SandboxConfig(mode=FULL, workspace=workspace, deny=[str(outside / "secret")])) as box:
+        assert "Permission denied" in box.run(["cat", f"/..{outside}/secret"]).stderr
+        assert box.run(["sh", "-c", "awk '$5 == \"/\"' /proc/self/mountinfo | wc -l"]).stdout.strip() == "1"
+    with Sandbox(SandboxConfig(mode=FULL, workspace=workspace)) as box:  # the control
+        assert box.run(["cat", f"/..{outside}/secret"]).stdout == "secret"
+
+
 def test_secrets_are_covered_wherever_they_lie(workspace: Path, outside: Path) -> None:
     (outside / "secret").write_text("secret")
     (workspace / ".env").write_text("secret")

@@ -225,4 +225,4 @@ def mounts_below(path: str) -> list[str]:
     with open("/proc/self/mountinfo", "rb") as table:
         points = [line.split(b" ", 5)[4] for line in table if b"/" in line]
     plain = [point.decode("unicode_escape").encode("latin-1") if b"\\" in point else point for point in points]
-    return [os.fsdecode(point) for point in plain if point.startswith(below)]
+    return [os.fsdecode(point) for point in plain if point.startswith(below) and point != below]  # "/" is not below itself
