@@ -183,6 +183,26 @@ def test_an_agent_outside_is_neither_announced_nor_there(workspace: Path, tmp_pa
             assert box.run([PYTHON, "-c", act]).stdout == "connected\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "deny"), [("docker.sock", ()), ("S.gpg-agent.ssh", ()), ("app.sock", ("**/*.sock",)), ("app.sock", ())]
+)
+def test_a_socket_of_the_host_in_the_workspace_is_covered_by_its_name_or_a_pattern(
+    workspace: Path, name: str, deny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    act = f"import socket; socket.socket(socket.AF_UNIX).connect({name!r}); print('connected')"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+        (workspace / name).chmod(0o777)
+        server.listen()
+        with Sandbox(SandboxConfig(workspace=workspace, deny=list(deny))) as box:
+            result = box.run([PYTHON, "-c", act])
+        if name == "app.sock" and not deny:  # the control, and what is said not to be promised
+            assert result.stdout == "connected\n"
+        else:
+            assert "PermissionError" in result.stderr or "ConnectionRefusedError" in result.stderr
+
+
 def test_a_pattern_for_any_folder_holds_in_the_other_shared_folders(workspace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for folder in (workspace, other):

@@ -74,6 +74,8 @@ ANYWHERE = (
     ".mozilla/firefox", ".config/google-chrome", ".config/chromium",
     ".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history",
     ".rediscli_history", "fish_history",
+    # sockets of agents and of what starts containers
+    "docker.sock", "podman.sock", "containerd.sock", "S.gpg-agent", "S.gpg-agent.ssh", "S.gpg-agent.extra", "S.gpg-agent.browser",
 )  # fmt: skip
 """Names, with the folders right above them where a name alone is an ordinary one."""
 
