@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Collection
+from itertools import islice
 from typing import NamedTuple
 
 from ringfence.confine.protected import gitindex
@@ -258,7 +259,9 @@ class Tree:
             self._watch_open(folder, path, NAMES)  # before the look: what comes after is told
             self._folders[path] = os.fstat(folder).st_ino
             with os.scandir(folder) as listing:
-                found = list(listing)
+                found = list(islice(listing, MAX_ENTRIES + 1))
+            if len(found) > MAX_ENTRIES:
+                self.whole = False
             folders = [entry for entry in found if entry.is_dir(follow_symlinks=False)]
             self._note_all(path, folder, [entry.name for entry in found], folders)
             return len(found)
