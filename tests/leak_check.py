@@ -83,9 +83,6 @@ class Seen:
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
             descriptors = [each for each in descriptors if not each.endswith(QUEUE)]
-        if any(thread.name == WATCHMAN for thread in self.threads - before.threads):
-            polls = [each for each in descriptors if each.endswith("anon_inode:[eventpoll]")]  # its own, when it is there already
-            descriptors = [each for each in descriptors if each not in polls[:1]]
         if zygotes:
             descriptors = _without_zygote_ends(descriptors)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}

@@ -43,10 +43,6 @@ class Loss(NamedTuple):
     held: bool
     said: str
 
-    @property
-    def gone(self) -> bool:
-        return self.step.identity == GONE
-
 
 class Mounts:
     """The mounts of one box. put_back does steps of a plan again in it, one number for each, or None where the box is gone."""
@@ -55,14 +51,14 @@ class Mounts:
         steps = [step for step in view.steps if isinstance(step, Step) and step.kind in KINDS and step.identity != GONE]
         self._held = {step.target: step for step in steps}
         self._put_back = put_back
-        self._table = self.second = -1
+        self._table = -1
         self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
         self.first = dict(self._content)
 
     @property
-    def held(self) -> bool:
-        """Whether anything is held at all."""
-        return bool(self._held)
+    def held(self) -> list[str]:
+        """Paths that are held, as many as are looked at one by one."""
+        return list(islice(self._held, MAX_LOOKED_AT))
 
     def open(self, pid: int) -> int:
         """Begin to watch the box with this first process; returns what to poll for POLLPRI, -1 where nothing is mounted.
@@ -72,11 +68,6 @@ class Mounts:
         if self._held:
             self._table = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         return self._table
-
-    def table_again(self, pid: int) -> int:
-        """A second descriptor of the table: each tells of a change once, to whoever polls it."""
-        self.second = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        return self.second
 
     def replaced(self) -> bool:
         """Whether another file has a name than the one that was mounted over.
@@ -145,10 +136,9 @@ class Mounts:
         return {os.fsdecode(_unescaped(point)) for point in points}
 
     def close(self) -> None:
-        for descriptor in (self._table, self.second):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._table = self.second = -1
+        if self._table >= 0:
+            os.close(self._table)
+        self._table = -1
 
 
 def _unescaped(point: bytes) -> bytes:

@@ -44,7 +44,8 @@ class Watch:
         writable = [folder.path for folder in writable_folders(policy)]
         self.planted = Planted(policy, owners_only=root_caller, since=since)
         self._mounts = Mounts(plan.view, put_back)
-        self._names = Names((each.path for each in plan.protected if each.how == "watch"), writable)
+        watched = [each.path for each in plan.protected if each.how == "watch"]
+        self._names = Names(watched, self._mounts.held, writable, self._came_off_now)
         self._named = False
         self._table = -1
         self._notes: tuple[str, ...] = ()
@@ -59,7 +60,10 @@ class Watch:
         if TREES.descriptor >= 0:
             self._poll.register(TREES.descriptor, select.POLLIN)
         if self._names.paths:
-            self._watch_names()
+            self._named = True
+            WATCHMAN.add(self._names)
+            if WATCHMAN.descriptor >= 0:
+                self._poll.register(WATCHMAN.descriptor, select.POLLIN)
         # Where no queue tells of changes there is something to look at around every run.
         self._deaf = TREES.descriptor < 0 and bool(writable or self._mounts.held)
         self._stamp, self._waiting = TREES.stamp, self._deaf or self.planted.stale
@@ -72,7 +76,6 @@ class Watch:
             self._notes += (f"whether protected paths stay protected cannot be watched on this host: {error.strerror}.",)
         if self._table >= 0:
             self._poll.register(self._table, select.POLLPRI)
-            WATCHMAN.mind(self._mounts.table_again(pid), self._came_off_now)
             # Since the files were looked at: before the table was open, only the queue tells.
             if (self._poll.poll(0) or self._stamp != TREES.stamp) and self._mounts.replaced():
                 self._must_hold(self._check(running=False))
@@ -83,19 +86,11 @@ class Watch:
             if self._table >= 0:
                 self._poll.unregister(self._table)
                 self._table = -1
-                WATCHMAN.mind_no_more(self._mounts.second)
             self._mounts.close()
 
     def content_before(self, path: str) -> object:
         """What a protected file of the host held when the box began: bytes where they are few."""
         return self._mounts.first.get(path)
-
-    def _watch_names(self) -> None:
-        if not self._named:
-            self._named = True
-            WATCHMAN.add(self._names)
-            if WATCHMAN.descriptor >= 0:
-                self._poll.register(WATCHMAN.descriptor, select.POLLIN)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -126,10 +121,6 @@ class Watch:
 
     def _check(self, *, running: bool) -> list[Loss]:
         losses = self._mounts.check()
-        for loss in losses:
-            if loss.gone:  # to be put back as soon as there is something to mount over
-                self._watch_names()
-                WATCHMAN.expect(self._names, loss.step.target, self._came_off_now)
         found = [self._denial(loss, "while it ran" if running else "between two runs") for loss in losses]
         (self._off if running else self._between).extend(found)
         self.told += found

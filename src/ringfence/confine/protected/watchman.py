@@ -43,13 +43,17 @@ class Group:
 
 
 class Names:
-    """What one box watches for, and what was found there and not told yet."""
+    """What one box watches for, and what was found there and not told yet.
 
-    def __init__(self, paths: Iterable[str], roots: Iterable[str]) -> None:
-        self.paths, self.roots = tuple(paths), tuple(roots)
+    paths: names that are to stay empty. held: names under which another file would take a mount off; then came_off is called, in
+    the thread, and what has the name stays.
+    """
+
+    def __init__(self, paths: Iterable[str], held: Iterable[str], roots: Iterable[str], came_off: Callable[[], None]) -> None:
+        self.expected = dict.fromkeys(held, came_off)
+        self.paths, self.roots = (*paths, *self.expected), tuple(roots)
         self.found: list[Denial] = []
         self.kept = 0
-        self.expected: dict[str, Callable[[], None]] = {}
         self.groups: list[Group] = []
 
 
@@ -60,12 +64,10 @@ class Watchman:
         self.guard = threading.RLock()
         self.descriptor = -1
         self._inotify: Inotify | None = None
-        self._epoll: select.epoll | None = None
         self._thread: threading.Thread | None = None
-        self._live = 0  # boxes that need the thread, once for their names and once for their mounts
+        self._live = 0  # boxes that need the thread
         self._idle_since = 0.0
         self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], Group] = {}
-        self._tables: dict[int, Callable[[], None]] = {}
         self._due: list[Callable[[], None]] = []
         self._numbers: dict[str, int] = {}  # of the watch, by folder
         self._folders: dict[int, str] = {}
@@ -78,12 +80,6 @@ class Watchman:
             self._start()
             self._join(names, names.paths)
 
-    def expect(self, names: Names, path: str, there: Callable[[], None]) -> None:
-        """One more name for a box: what appears there stays, and `there` is called in the thread."""
-        with self.guard:
-            names.expected[path] = there
-            self._join(names, (path,))
-
     def remove(self, names: Names) -> None:
         with self.guard:
             for group in names.groups:
@@ -93,23 +89,6 @@ class Watchman:
             self._idle_since = time.monotonic()
             if len(self._groups) > KEPT_GROUPS:
                 self._forget_idle()
-
-    def mind(self, table: int, came_off: Callable[[], None]) -> None:
-        """Call came_off, in the thread, whenever this table of mounts tells of a change."""
-        with self.guard:
-            self._live += 1
-            self._start()
-            self._tables[table] = came_off
-            if self._epoll is not None:
-                self._epoll.register(table, select.EPOLLPRI)
-
-    def mind_no_more(self, table: int) -> None:
-        with self.guard:
-            if self._tables.pop(table, None) is not None:
-                self._live -= 1
-                self._idle_since = time.monotonic()
-                if self._epoll is not None:
-                    self._epoll.unregister(table)
 
     def settle(self, names: Names) -> None:
         """Take away whatever has appeared until now."""
@@ -126,8 +105,6 @@ class Watchman:
         self.guard = threading.RLock()
         if self._inotify is not None:
             self._inotify.close()
-        if self._epoll is not None:
-            self._epoll.close()
         self._clear()
 
     # The rest is called with the guard held
@@ -231,26 +208,22 @@ class Watchman:
             if self._inotify is None:
                 self._inotify = Inotify()
                 self.descriptor = self._inotify.descriptor
-            self._epoll = select.epoll()
-            self._epoll.register(self.descriptor, select.EPOLLIN)
-            self._thread = threading.Thread(
-                target=self._serve, args=(self._inotify, self._epoll), name="ringfence-watchman", daemon=True
-            )
+            self._thread = threading.Thread(target=self._serve, args=(self._inotify,), name="ringfence-watchman", daemon=True)
             self._thread.start()
         except (OSError, RuntimeError):  # no instance, descriptor or thread left: then the end of each run looks
             self._thread = None
 
-    def _serve(self, inotify: Inotify, epoll: select.epoll) -> None:
+    def _serve(self, inotify: Inotify) -> None:
+        poll = select.poll()
+        poll.register(inotify.descriptor, select.POLLIN)
         while True:
-            ready = epoll.poll(LINGER_SECONDS)
+            poll.poll(LINGER_SECONDS * 1000)
             with self.guard:
                 if self._inotify is not inotify:
                     return
                 self._hear(inotify)
-                due = [self._tables[descriptor] for descriptor, _ in ready if descriptor in self._tables] + self._due
-                self._due = []
+                due, self._due = dict.fromkeys(self._due), []
                 if not self._live and time.monotonic() - self._idle_since > LINGER_SECONDS:
-                    epoll.close()
                     inotify.close()
                     self._clear()
                     return
@@ -258,9 +231,9 @@ class Watchman:
                 each()
 
     def _clear(self) -> None:
-        self._inotify, self._epoll, self._thread, self.descriptor, self._live = None, None, None, -1, 0
+        self._inotify, self._thread, self.descriptor, self._live = None, None, -1, 0
         self._due = []
-        self._groups, self._tables, self._numbers, self._folders, self._meant = {}, {}, {}, {}, {}
+        self._groups, self._numbers, self._folders, self._meant = {}, {}, {}, {}
 
 
 WATCHMAN = Watchman()
