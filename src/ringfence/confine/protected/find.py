@@ -86,7 +86,8 @@ def nested_in(policy: ResolvedPolicy) -> tuple[tuple[str, ...], tuple[str, ...]]
         try:
             TREES.dispatch()
             tree.look(everything=not (tree.watched and tree.whole))
-            inner = (os.path.dirname(path) if os.path.basename(path) == names.GIT else path for path in list(tree.repositories))
+            there = [path for path, repository in list(tree.repositories.items()) if tree.has(path, repository)]
+            inner = (os.path.dirname(path) if os.path.basename(path) == names.GIT else path for path in there)
             found += [f"{folder.path}/{path}" for path in inner if path not in ("", ".")]
             if not tree.whole:
                 unseen.append(f"{folder.path} is too large to be looked through: repositories further in it may not be held.")

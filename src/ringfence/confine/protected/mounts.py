@@ -30,6 +30,7 @@ COMPARED = ("protect", "private-file", "private-folder")
 KINDS = (*COMPARED, "pin", "cover")
 """Steps of a plan that hold a path of a folder that others may change too."""
 GONE = (0, 0)
+NO_ANSWER = -2
 TRIES = 5
 MAX_NAMED = 10
 MAX_LOOKED_AT = 200
@@ -69,6 +70,13 @@ class Mounts:
             self._table = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         return self._table
 
+    def let_go(self, path: str) -> bool:
+        """Hold a path no more if what is there is not what was; whether that is so. Its inode may have the same number."""
+        if path not in self._held or _content(path) == self.first.get(path):
+            return False
+        del self._held[path]
+        return True
+
     def replaced(self) -> bool:
         """Whether another file has a name than the one that was mounted over.
 
@@ -86,16 +94,17 @@ class Mounts:
         lost = [step for path, step in self._held.items() if path not in points]
         lost = [step for step in lost if step.identity != GONE or _identity(step.target) != GONE]
         answers: dict[str, int] = {}
-        open_still = lost
         for _ in range(TRIES):
+            # A rename is told of before it is over, and a copied folder before it is full: then a file is another one by the time
+            # it is mounted over (ESTALE), or is only there after the first look.
+            open_still = [step for step in lost if step.target not in points and answers.get(step.target) in (None, errno.ESTALE)]
             there = [step for step in map(_as_it_is, open_still) if step.identity != GONE]
             if not there:
                 break
             done = self._put_back(View.of(there).wire)
+            answers |= dict.fromkeys([step.target for step in there], NO_ANSWER)
             answers |= zip([step.target for step in there], done or [], strict=False)
             points = self._points()
-            # A rename is told of before it is over: then the file is another by the time it is mounted over (ESTALE).
-            open_still = [step for step in there if step.target not in points and answers.get(step.target) == errno.ESTALE]
         return [self._loss(step, answers.get(step.target), step.target in points) for step in lost]
 
     def _follow(self, points: set[str]) -> None:
@@ -112,9 +121,9 @@ class Mounts:
 
     def _loss(self, step: Step, answer: int | None, back: bool) -> Loss:
         path, compared = step.target, step.kind in COMPARED
-        current = self._held[path] = _as_it_is(step)
+        current = self._held[path] = _as_it_is(step) if back or answer is not None else replace(step, identity=GONE)
         if current.identity == GONE:
-            return Loss(current, True, "it is gone from the host")
+            return Loss(current, True, "it is gone from the host")  # or was, a moment ago: once it is there it is looked at again
         before, now = self._content.get(path), _content(path) if compared else None
         if compared:
             self._content[path] = now

@@ -254,6 +254,8 @@ class Tree:
             self._folders.pop(path, None)
             if error.errno not in _GONE:
                 self.unseen.add(path)
+            else:
+                self._drop(path)
             return 1
         try:
             self._watch_open(folder, path, NAMES)  # before the look: what comes after is told
@@ -270,6 +272,12 @@ class Tree:
             return 1
         finally:
             os.close(folder)
+
+    def _drop(self, path: str) -> None:
+        """Forget what lay in a folder that is gone."""
+        for known in (self.repositories, self.gitlinks):
+            for inner in [inner for inner in known if inner == path or inner.startswith(f"{path}/")]:
+                known.pop(inner, None)
 
     def _note_all(self, path: str, folder: int, names: list[str], folders: list[os.DirEntry[str]]) -> dict[str, int]:
         """Note what a folder holds; returns the folders of it that are to be looked at, with their inodes."""
