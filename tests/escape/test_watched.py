@@ -137,23 +137,6 @@ def test_of_two_boxes_over_one_workspace_each_tells_and_the_other_goes_on_watchi
     assert not (project / ".mcp.json").exists()
 
 
-def test_a_name_that_was_held_by_a_file_of_ours_stays_empty_when_somebody_removed_that(project: Path) -> None:
-    common = project / ".git" / "commondir"
-    with Sandbox(SandboxConfig(workspace=project)) as box:
-        assert common.exists()
-        common.unlink()
-        result = shell(box, "echo ../evil > .git/commondir")
-        assert [denial.target for denial in taken(result)] == [str(common)]
-        assert not common.exists()
-        with box.spawn(["/bin/sh", "-c", "echo up; read word"]) as process:
-            assert process.stdout.read(3) == b"up\n"
-            (project / ".git" / "config.worktree").unlink()
-            (project / ".git" / "config.worktree").write_text("[core]\n\tfsmonitor = touch pwned\n")
-            process.stdin.write(b"on\n")
-            assert f"{project}/.git/config.worktree" in {denial.target for denial in taken(process.wait())}
-        assert not (project / ".git" / "config.worktree").exists()
-
-
 def test_on_another_file_system_a_copy_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Path("/dev/shm") if os.stat("/dev/shm").st_dev != tmp_path.stat().st_dev else Path("/var/tmp")
     monkeypatch.setattr(quarantine, "place", lambda: str(other / f"ringfence-test-{os.getpid()}"))

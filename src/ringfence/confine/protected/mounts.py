@@ -70,13 +70,6 @@ class Mounts:
             self._table = os.open(f"/proc/{pid}/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         return self._table
 
-    def let_go(self, path: str) -> bool:
-        """Hold a path no more if what is there is not what was; whether that is so. Its inode may have the same number."""
-        if path not in self._held or _content(path) == self.first.get(path):
-            return False
-        del self._held[path]
-        return True
-
     def replaced(self) -> bool:
         """Whether another file has a name than the one that was mounted over.
 

@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeAlias
 from ringfence.confine.plan import Prepared
 from ringfence.confine.protected.mounts import Loss, Mounts
 from ringfence.confine.protected.planted import TREES, Planted, writable_folders
-from ringfence.confine.protected.stubs import EMPTY, SAME
 from ringfence.confine.protected.watchman import WATCHMAN, Names
 from ringfence.errors import ProtectionLostError
 from ringfence.outcome import Denial
@@ -18,8 +17,6 @@ from ringfence.policy.resolve import ResolvedPolicy
 
 PutBack: TypeAlias = Callable[[bytes], list[int] | None]
 
-NOTHING_SAID: tuple[object, ...] = (SAME, EMPTY, [])
-"""What a file or folder holds that was made for the box, or may as well have been."""
 LOST = "unprotected"
 """The kind of a denial that says: the boundary did not hold this path for a while."""
 
@@ -48,7 +45,6 @@ class Watch:
         self.planted = Planted(policy, owners_only=root_caller, since=since)
         self._mounts = Mounts(plan.view, put_back)
         watched = [each.path for each in plan.protected if each.how == "watch"]
-        self._stubs = {path for path, content in self._mounts.first.items() if content in NOTHING_SAID}
         self._names = Names(watched, self._mounts.held, writable, self._came_off_now)
         self._named = False
         self._table = -1
@@ -124,10 +120,6 @@ class Watch:
                 self._check(running=self.running())
 
     def _check(self, *, running: bool) -> list[Loss]:
-        for path in [path for path in self._stubs if self._mounts.let_go(path)]:
-            # Nobody's file: what has the name now is taken away, as where there was no file of ours.
-            self._stubs.discard(path)
-            WATCHMAN.keep_empty(self._names, path)
         losses = self._mounts.check()
         found = [self._denial(loss, "while it ran" if running else "between two runs") for loss in losses]
         (self._off if running else self._between).extend(found)

@@ -90,12 +90,6 @@ class Watchman:
             if len(self._groups) > KEPT_GROUPS:
                 self._forget_idle()
 
-    def keep_empty(self, names: Names, path: str) -> None:
-        """A name that was held is to stay empty from now on."""
-        with self.guard:
-            names.expected.pop(path, None)
-            self._take(path)
-
     def settle(self, names: Names) -> None:
         """Take away whatever has appeared until now."""
         with self.guard:
