@@ -19,6 +19,8 @@ from ringfence.outcome import Denial
 
 LINGER_SECONDS = 5.0
 """How long the thread stays after the last box: most programs make one box after another."""
+BETWEEN_SECONDS = 0.05
+"""Mounts are looked at no more often: a box that moves its folders about could keep the thread, and its caller, busy."""
 KEPT_GROUPS = 8
 KIND = "write"
 MAX_KEPT = 100
@@ -152,17 +154,19 @@ class Watchman:
             os.close(opened)
 
     def _hear(self, inotify: Inotify) -> None:
+        steps: dict[str, None] = {}  # each once, however often: a box makes names faster than they are looked at
         for number, mask, name in inotify.events():
             if mask & IN_Q_OVERFLOW:
-                for step in [step for step, paths in self._meant.items() if paths]:
-                    self._appeared(step)
+                steps |= dict.fromkeys(self._meant)
             folder = self._folders.get(number, "")
             if mask & IN_IGNORED:
                 self._folders.pop(number, None)
                 if self._numbers.get(folder) == number:
                     del self._numbers[folder]
             elif folder:
-                self._appeared(f"{folder}/{name}")
+                steps[f"{folder}/{name}"] = None
+        for step in steps:
+            self._appeared(step)
 
     def _appeared(self, step: str) -> None:
         paths = self._meant.get(step)
@@ -216,19 +220,23 @@ class Watchman:
     def _serve(self, inotify: Inotify) -> None:
         poll = select.poll()
         poll.register(inotify.descriptor, select.POLLIN)
+        last = 0.0
         while True:
-            poll.poll(LINGER_SECONDS * 1000)
+            poll.poll((BETWEEN_SECONDS if self._due else LINGER_SECONDS) * 1000)
+            due: dict[Callable[[], None], None] = {}
             with self.guard:
                 if self._inotify is not inotify:
                     return
                 self._hear(inotify)
-                due, self._due = dict.fromkeys(self._due), []
+                if time.monotonic() - last >= BETWEEN_SECONDS:
+                    due, self._due = dict.fromkeys(self._due), []
                 if not self._live and time.monotonic() - self._idle_since > LINGER_SECONDS:
                     inotify.close()
                     self._clear()
                     return
             for each in due:  # without the guard: it takes the box's own first
                 each()
+            last = time.monotonic() if due else last
 
     def _clear(self) -> None:
         self._inotify, self._thread, self.descriptor, self._live = None, None, -1, 0
