@@ -62,7 +62,9 @@ def planted(workspace: Path, mark: Path) -> Path:
 OUTSIDE: dict[str, Callable[[Path], object]] = {
     "a new box and its calls": lambda folder: _in_box(folder),
     "explain": lambda folder: str(ringfence.explain(SandboxConfig(workspace=folder))),
-    "the facts of the host": lambda folder: ringfence.host_facts(),
+    "the facts of the host": lambda folder: subprocess.run(
+        [sys.executable, "-c", "import ringfence; ringfence.host_facts()"], cwd="/", check=True
+    ),
     "the command line": lambda folder: [
         subprocess.run([sys.executable, "-P", "-m", "ringfence", *words], cwd=folder, capture_output=True, check=False)
         for words in (("run", "--", "git", "status"), ("python", "-c", "print(1)"), ("explain", "--", "git"))

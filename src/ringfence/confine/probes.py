@@ -66,7 +66,7 @@ def capabilities() -> Iterator[Capability]:
     yield judged("Landlock", in_fork(_landlock), ("landlock",))
     yield judged("RLIMIT_NPROC in a user namespace", in_namespaces(0, _bounded_tasks), ("max_processes",), kind="user")
     yield _python()
-    yield _program("git", ("git", "--version"), ("work in repositories",))
+    yield _program("git", ("work in repositories",))
 
 
 def _is_root() -> bool:
@@ -304,19 +304,25 @@ def _python() -> Capability:
     return Capability(name, State.ABSENT, cause, installing("python3"), ("programs",))
 
 
-def _program(name: str, argv: tuple[str, ...], needed_by: tuple[str, ...]) -> Capability:
+def _program(name: str, needed_by: tuple[str, ...]) -> Capability:
+    """A program of the caller's PATH. It is not started here: a folder of PATH may be one that boxes write."""
     from shutil import which
 
-    path = which(argv[0])
+    path = which(name)
     if path is None:
         return Capability(name, State.ABSENT, "no folder of PATH has it", installing(name), needed_by)
-    if not _runs(path, *argv[1:]):
+    if not _as_ordinary(lambda: os._exit(not os.access(path, os.X_OK))):
         return Capability(name, State.FORBIDDEN, f"{path} cannot be run by an ordinary user", f"chmod a+rx {path}", needed_by)
     return Capability(name, State.DELIVERED, needed_by=needed_by)
 
 
 def _runs(*argv: str) -> bool:
-    """Whether a program ends with status 0 for an ordinary user: the caller, or for a root caller the id of a box."""
+    """Whether a program ends with status 0 for an ordinary user."""
+    return _as_ordinary(lambda: os.execve(argv[0], argv, {"PATH": os.defpath}))
+
+
+def _as_ordinary(act: Callable[[], object]) -> bool:
+    """Whether a fork that does this ends with status 0 as an ordinary user: the caller, or for a root caller the id of a box."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -328,7 +334,7 @@ def _runs(*argv: str) -> bool:
                 os.setresgid(*[box_ids.FIRST_BLOCK * box_ids.BLOCK] * 3)
                 os.setresuid(*[box_ids.FIRST_BLOCK * box_ids.BLOCK] * 3)
             os.chdir("/")
-            os.execve(argv[0], argv, {"PATH": os.defpath})
+            act()
         finally:
             os._exit(127)
     until = time.monotonic() + PROBE_SECONDS
