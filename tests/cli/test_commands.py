@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -175,3 +176,8 @@ def test_the_module_imports_nothing_from_the_folder_where_it_is_called(tmp_path:
     assert not (tmp_path / "ran").exists()
     subprocess.run([sys.executable, "-m", "timeit", "-n1", "-r1", "import msgspec"], cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "ran").exists()  # as another program's module does, called there
+
+
+def test_one_policy_has_one_hash_whatever_command_says_it(tmp_path: Path) -> None:
+    told = [ringfence(*command, cwd=tmp_path).stdout for command in (("run", "--json", "--", "true"), ("explain", "--json"))]
+    assert len({re.search(rb'"(?:policy_)?hash": ?"([0-9a-f]{64})"', text)[1] for text in told}) == 1  # type: ignore[index]

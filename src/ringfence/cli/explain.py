@@ -40,10 +40,10 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if asked and asked[0] in ASKED and len(asked) != 2:
         late = len(asked) > 2 and any(each.startswith("--") for each in asked[1:])
         parser.error(f"options go before {asked[0]!r}" if late else f"give one thing after {asked[0]!r}")
-    from ringfence import SandboxLimits, explain
+    from ringfence import explain
 
     # As `ringfence run` would have it here.
-    found = explain(running.config(given, at_terminal=os.isatty(0) and os.isatty(1), kept=SandboxLimits().output_bytes))
+    found = explain(running.config(given, at_terminal=os.isatty(0) and os.isatty(1)))
     match asked:
         case ["path" | "host" | "env" as kind, subject]:
             answer = {"path": found.path, "host": found.host, "env": found.variable}[kind](subject)

@@ -32,7 +32,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     code = given.code if given.code is not None else _text(given.file)
     from ringfence.sync import Sandbox
 
-    with Sandbox(running.config(given)) as box:
+    with Sandbox(running.config(given, kept=running.KEPT_BYTES)) as box:
         result = box.execute(code, on_stdout=relay.to_caller(1), on_stderr=relay.to_caller(2))
     return running.status_of(result)
 

@@ -72,14 +72,14 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
     import json
 
     from ringfence.cli import relay
-    from ringfence.sync import Sandbox, SandboxLimits
+    from ringfence.sync import Sandbox
 
     source = relay.caller_input()
     data = b""
     if source >= 0:
         with open(source, "rb", closefd=False) as file:
             data = file.read()
-    with Sandbox(running.config(given, kept=SandboxLimits().output_bytes)) as box:
+    with Sandbox(running.config(given)) as box:
         result = box.run(argv, input=data)
     print(json.dumps(_data(result)))
     return running.status_of(result)

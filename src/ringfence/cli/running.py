@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
 
 
-def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int = KEPT_BYTES) -> SandboxConfig:
+def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | None = None) -> SandboxConfig:
     """The config of the options. --timeout may be longer than the default limit: on a command line it is the limit.
 
     A person at a terminal sees how long it takes and has Ctrl-C: there no time limit holds that nobody asked for.
@@ -41,7 +41,7 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int = 
     from ringfence.policy.config import SandboxConfig, SandboxLimits
 
     environment = _environment(given.env or ())
-    limits = SandboxLimits(output_bytes=kept)
+    limits = SandboxLimits() if kept is None else SandboxLimits(output_bytes=kept)
     if at_terminal and not given.policy:
         limits = replace(limits, wall_seconds=None, cpu_seconds=None)
     if given.timeout is not None:
