@@ -55,7 +55,8 @@ and is used with `ringfence run --policy FILE -- CMD`, `SandboxConfig.from_file(
 
 What closes wins over what opens, whatever order the lines have: `deny` and the built-in list of secrets over everything,
 `protect` and the built-in set of settings over what is writable. Of the folders that are opened the innermost that holds a path
-decides. What nothing names is closed. `ringfence check` tries the examples by this rule and says which line decides.
+decides. What nothing names is closed. `ringfence check` tries the examples by this rule and says which line decides;
+`ringfence explain --policy FILE path P` (or `host H`, `env NAME`, `-- CMD`) says it for one act, before anything runs.
 
 ## Several files
 
