@@ -9,6 +9,7 @@ from typing import Any
 
 from ringfence.cli import running
 from ringfence.cli.shown import folded, heading, shown
+from ringfence.errors import UnenforceableError
 
 EXAMPLE = "example: ringfence explain path .git/config"
 ASKED = ("path", "host", "env")
@@ -43,7 +44,19 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     from ringfence import explain
 
     # As `ringfence run` would have it here.
-    found = explain(running.config(given, at_terminal=os.isatty(0) and os.isatty(1)))
+    config = running.config(given, at_terminal=os.isatty(0) and os.isatty(1))
+    try:
+        found, status = explain(config), 0
+    except UnenforceableError as error:
+        if not asked or asked[0] not in ASKED:
+            raise
+        from dataclasses import replace
+
+        from ringfence.policy.unbuilt import refusals
+
+        # No box would be made; which rule decides can be said all the same.
+        found = explain(replace(config, best_effort=[*config.best_effort, *(each.key for each in refusals(config))]))
+        status = running.complain(error)
     match asked:
         case ["path" | "host" | "env" as kind, subject]:
             answer = {"path": found.path, "host": found.host, "env": found.variable}[kind](subject)
@@ -54,7 +67,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
             return 0 if answer.allowed else 1
         case _:
             _print(given, found.data(), found.sections())
-    return 0
+    return status
 
 
 def _print(given: argparse.Namespace, data: dict[str, object], sections: list[tuple[str, list[str]]]) -> None:
