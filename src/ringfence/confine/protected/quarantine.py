@@ -38,6 +38,10 @@ def place() -> str:
     return f"{home}/ringfence/quarantine"
 
 
+ATTEMPTS = 100
+"""How often a folder is opened up that a box closes again before it can be moved; a move takes microseconds."""
+
+
 def take_away(path: str, *, keep: bool = True) -> str | None:
     """Move what is at path into the quarantine, or remove it; where it is now, or None where nothing is there.
 
@@ -49,15 +53,19 @@ def take_away(path: str, *, keep: bool = True) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode) and found.st_mode & 0o700 != 0o700:
-            _open_up(parent, name)  # a folder that its owner may not write cannot be moved to another one
+        folder_there = _open_up(parent, name)
         if not keep and _removed(parent, name):
             return ""
         aside, kept = _kept()
         try:
-            os.rename(name, name, src_dir_fd=parent, dst_dir_fd=kept)
-            return f"{aside}/{name}"
+            for left in reversed(range(ATTEMPTS)):
+                try:
+                    os.rename(name, name, src_dir_fd=parent, dst_dir_fd=kept)
+                    return f"{aside}/{name}"
+                except PermissionError:  # the box closed it again
+                    if not (left and folder_there and _open_up(parent, name)):
+                        raise
+            raise AssertionError("the last attempt returns or raises")
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -88,12 +96,17 @@ def _kept() -> tuple[str, int]:
     return path, os.open(path, _FOLDER)
 
 
-def _open_up(parent: int, name: str) -> None:
+def _open_up(parent: int, name: str) -> bool:
+    """Let the owner write a folder, or it cannot be moved to another one; whether it is a folder."""
+    found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o700 == 0o700:
+        return stat.S_ISDIR(found.st_mode)
     known = os.open(name, kernel.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
     try:
         os.chmod(f"/proc/self/fd/{known}", 0o700)
     finally:
         os.close(known)
+    return True
 
 
 def _move_across(parent: int, name: str, kept: int, aside: str, folder: str) -> str:
