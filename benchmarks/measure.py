@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ class Row:
         return f"| {self.work} | {self.ours} | {self.others} | {self.must} | {'yes' if self.reached else '**no**'} |"
 
 
+SETTLED = 5
+"""Turns of the event loop between two contenders."""
+
 HEADING = "| work | ringfence | beside it | must reach | reached |\n|---|---|---|---|---|"
 
 
@@ -59,6 +63,8 @@ async def side_by_side_awaited(contenders: Mapping[str, Callable[[], Awaitable[o
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     for at in range(rounds + 1):
         for name, act in contenders.items():
+            for _ in range(SETTLED):  # what the one before left for the loop to do is not this one's
+                await asyncio.sleep(0)
             began = time.perf_counter()
             await act()
             if at:

@@ -291,13 +291,14 @@ class Tree:
         with self._guard:
             if self._count is None:
                 folders, count = self._folders, 0
+                foreign = any(folder.owner != owner for folder in folders.values())
                 for path, folder in folders.items():
                     if folder.names is not None:
                         folder.others = _others_among(path, folder.names, owner)
                         folder.names = None
                     if folder.others is not None:
                         count += folder.others
-                    else:
+                    elif foreign:
                         count += sum(inner in folders and folders[inner].owner != owner for inner in folder.below)
                 whole = all(folder.others is not None for folder in folders.values())
                 self._count = count, whole and not self.unlisted
