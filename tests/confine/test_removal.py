@@ -114,5 +114,6 @@ def test_a_folder_that_is_exchanged_for_a_link_while_it_is_removed_leads_nowhere
     finally:
         stop.set()
         swapper.join()
-    assert sorted(os.listdir(victim)) == ["HEAD", "config", "d"]
+    # What this test makes can itself go through a link; what was there before must all be there.
+    assert {"HEAD", "config", "d"} <= set(os.listdir(victim))
     assert (victim / "d" / "f").read_text() == "keep"
