@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ringfence.confine.protected import quarantine
 
 pytest_plugins = ["leak_check", "live_report"]
 
@@ -28,3 +33,11 @@ def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir(mode=0o755)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_this_run_stays_in_quarantine() -> Iterator[None]:
+    """What boxes of this process were kept from stays for a person to look at; of tests nobody does."""
+    yield
+    for kept in Path(quarantine.place()).glob(f"*-{os.getpid()}-*"):
+        shutil.rmtree(kept, ignore_errors=True)
