@@ -194,14 +194,30 @@ def test_nothing_runs_in_a_box_whose_protection_cannot_be_put_back(project: Path
             box.write_file("x", "y")
 
 
+def test_a_covered_folder_that_the_host_moves_and_makes_anew_later_is_covered_again(workspace: Path) -> None:
+    (workspace / "keys").mkdir()
+    (workspace / "keys" / "k").write_text("secret")
+    with Sandbox(SandboxConfig(workspace=workspace, deny=["keys"])) as box:
+        subprocess.run(["mv", "keys", "k2"], cwd=workspace, check=True)
+        atomic_save(workspace / "other", "")
+        assert not box.run(["cat", "k2/k"]).ok  # between the two the mounts are looked at
+        subprocess.run(["cp", "-a", "k2", "keys"], cwd=workspace, check=True)
+        assert "secret" not in box.run(["cat", "keys/k", "k2/k"]).stdout
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:  # the control
+        assert box.run(["cat", "keys/k"]).stdout == "secret"
+
+
 def test_a_secret_whose_cover_came_off_is_covered_again_and_told(workspace: Path) -> None:
     (workspace / ".env").write_text("old=secret")
-    with Sandbox(SandboxConfig(workspace=workspace, deny=["**/.env"])) as box:
+    (workspace / "keys").mkdir()
+    (workspace / "keys" / "k").write_text("secret")
+    with Sandbox(SandboxConfig(workspace=workspace, deny=["keys", "**/.env"])) as box:
         assert box.run(["cat", ".env"]).exit_code == 1
         atomic_save(workspace / ".env", "new=secret")
-        result = box.run(["cat", ".env"])
+        subprocess.run("mv keys k2 && cp -a k2 keys", shell=True, cwd=workspace, check=True)
+        result = box.run(["cat", ".env", "keys/k"])
         assert "secret" not in result.stdout
-        assert set(lost(result)) == {f"{workspace}/.env"}
+        assert set(lost(result)) == {f"{workspace}/.env", f"{workspace}/keys"}
         with waiting(box, "true") as process:
             atomic_save(workspace / ".env", "third=secret")
             result = go_on(process)

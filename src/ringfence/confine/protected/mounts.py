@@ -51,6 +51,7 @@ class Mounts:
     def __init__(self, view: View, put_back: Callable[[bytes], list[int] | None]) -> None:
         steps = [step for step in view.steps if isinstance(step, Step) and step.kind in KINDS and step.identity != GONE]
         self._held = {step.target: step for step in steps}
+        self._planned = frozenset(self._held)
         self._put_back = put_back
         self._table = -1
         self._content = {step.target: _remembered(step.target) for step in steps if step.kind in COMPARED}
@@ -101,15 +102,19 @@ class Mounts:
         return [self._loss(step, answers.get(step.target), step.target in points) for step in lost]
 
     def _follow(self, points: set[str]) -> None:
-        """A box may move a folder that a cover lies in: the cover goes with it and is held by its new path too, and by the old
-        one only where something is there again."""
+        """A folder that a cover lies in may be moved: the cover goes with it and is held by its new path too. The path of the
+        plan stays held, since something can be there again at any later time."""
         moved = [step for path, step in self._held.items() if step.kind == "cover" and path not in points]
         if moved:
             there = {_identity(path): path for path in points - self._held.keys()}
             for step in moved:
                 if path := there.get(step.identity):
                     self._held[path] = replace(step, target=path)
-                    if _identity(step.target) == (0, 0):
+                    if _identity(step.target) != GONE:
+                        continue
+                    if step.target in self._planned:
+                        self._held[step.target] = replace(step, identity=GONE)
+                    else:
                         del self._held[step.target]
 
     def _loss(self, step: Step, answer: int | None, back: bool) -> Loss:
