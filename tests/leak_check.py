@@ -6,8 +6,8 @@ since ends are asynchronous in the kernel. What fixtures of a wider scope hold w
 
 Pipes that are made ahead for the next run are closed before each look. Five things may come and stay: the one zygote of
 this process with the few descriptors that lead to it, root's open register of box ids, root's id maps (a user namespace
-for each block of ids that was in use at once), the two queues on which the kernel tells of changes in workspaces, with the
-thread that serves one of them, and the worker threads that trio keeps for ten seconds.
+for each block of ids that was in use at once), the three queues on which the kernel tells of changes in workspaces, with the
+thread that serves one of them and the table of mounts, and the worker threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ZYGOTE_NAME = "ringfence"
 ZYGOTE_DESCRIPTORS = 4
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
-QUEUE, QUEUES = "anon_inode:inotify", 2
+QUEUE, QUEUES = "anon_inode:inotify", 3
+MOUNTS = f"/proc/{os.getpid()}/mountinfo"
 WATCHMAN = "ringfence-watchman"
 
 _scratch = pytest.StashKey[str]()
@@ -82,7 +83,7 @@ class Seen:
         new = self.descriptors - before.descriptors
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
-            descriptors = [each for each in descriptors if not each.endswith(QUEUE)]
+            descriptors = [each for each in descriptors if not each.endswith((QUEUE, MOUNTS))]
         if zygotes:
             descriptors = _without_zygote_ends(descriptors)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}

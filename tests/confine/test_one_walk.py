@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.confine.protected.tree import Queue, Tree
+from ringfence.confine.protected.tree import Tree
 from ringfence.errors import WorkspaceError
 from ringfence.policy import walk
+from ringfence.policy.inotify import Queue
 from ringfence.policy.secrets import ANYWHERE_GLOBS
 from ringfence.sync import Sandbox, SandboxConfig
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from ringfence.errors import WorkspaceError
-from ringfence.policy import walk
+from ringfence.policy import walk, watched
 from ringfence.policy.walk import Tree
 
 
@@ -148,3 +150,90 @@ def test_a_folder_that_cannot_be_read_is_named(tree: Tree, workspace: Path) -> N
             assert tree.unlisted == {str(closed): walk.CLOSED}
     finally:
         closed.chmod(0o700)
+
+
+def untold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a walk asks for from now on, by lstat."""
+    asked: list[str] = []
+    lstat = os.lstat
+    monkeypatch.setattr(walk.os, "lstat", lambda path, **more: asked.append(str(path)) or lstat(path, **more))
+    return asked
+
+
+def test_a_walk_that_is_told_of_changes_asks_only_for_what_changed(
+    tree: Tree, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (workspace / f"d{number}").mkdir()
+    settle(workspace)
+    for _ in range(2):  # the first walk reads, the second one begins to watch
+        assert paths(tree) == []
+    asked = untold(monkeypatch)
+    assert paths(tree) == []
+    assert asked == [str(workspace)]
+    (workspace / "d7" / ".env").write_text("x")  # the control
+    assert paths(tree) == ["d7/.env"]
+
+
+def test_another_folder_in_the_place_of_one_above_is_noticed(tmp_path: Path) -> None:
+    for name in ("above", "other"):
+        (tmp_path / name / "root" / "a").mkdir(parents=True)
+    (tmp_path / "other" / "root" / "a" / ".env").write_text("x")
+    settle(tmp_path)
+    root = tmp_path / "above" / "root"
+    tree = Tree(str(root), (f"{root}/**/.env",))
+    for _ in range(3):
+        assert paths(tree) == []
+    (tmp_path / "above").rename(tmp_path / "moved")
+    (tmp_path / "other").rename(tmp_path / "above")
+    assert paths(tree) == ["a/.env"]
+
+
+def test_more_changes_than_the_kernel_tells_hide_none(tree: Tree, workspace: Path) -> None:
+    for name in ("a", "b"):
+        (workspace / name).mkdir()
+    for _ in range(2):
+        assert paths(tree) == []
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    for number in range(most // 2 + 10):  # a name that comes and goes: two events
+        file = workspace / "a" / str(number)
+        file.touch()
+        file.unlink()
+    (workspace / "b" / ".env").write_text("x")
+    assert paths(tree) == ["b/.env"]
+
+
+def test_on_a_file_system_that_others_may_write_every_folder_is_asked(
+    tree: Tree, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "LOCAL", frozenset())
+    (workspace / "a").mkdir()
+    settle(workspace)
+    for _ in range(2):
+        assert paths(tree) == []
+    asked = untold(monkeypatch)
+    assert paths(tree) == []
+    assert sorted(asked) == [str(workspace), str(workspace / "a")]
+
+
+UNDER_MOUNTS = """
+import subprocess, sys
+from ringfence.policy.walk import Tree
+root = sys.argv[1]
+tree = Tree(root, (f"{root}/**/.env",))
+for _ in range(3):
+    print(len(tree.find()))
+subprocess.run(["mount", "-t", "tmpfs", "none", f"{root}/a"], check=True)
+print(len(tree.find()))
+subprocess.run(["umount", f"{root}/a"], check=True)
+print(len(tree.find()))
+"""
+
+
+def test_what_a_mount_hides_and_shows_again_is_noticed(workspace: Path) -> None:
+    (workspace / "a").mkdir()
+    (workspace / "a" / ".env").write_text("x")
+    settle(workspace)
+    wrapper = ("unshare", "--user", "--map-root-user", "--mount")
+    found = subprocess.run([*wrapper, sys.executable, "-c", UNDER_MOUNTS, workspace], capture_output=True, text=True)
+    assert (found.stdout.split(), found.stderr) == (["1", "1", "1", "0", "1"], "")

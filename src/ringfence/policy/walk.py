@@ -1,8 +1,9 @@
 """One bounded walk over a folder that a box sees: which names in it match, remembered from box to box.
 
-What a folder holds is remembered with its device, inode and times. A later walk asks for those once a folder, and reads only the
-folders that differ: adding, removing or renaming an entry changes them, and no program can set a change time. A folder that
+What a folder holds is remembered with its device, inode and times. The next walk asks for those once a folder, and reads only
+the folders that differ: adding, removing or renaming an entry changes them, and no program can set a change time. A folder that
 changed less than SETTLED_NS before it was read is read again, since the next change may fall into the same tick of the clock.
+The walks after that ask only where the kernel tells of a change, if it tells of all of them: see watched.py.
 
 No link is followed and nothing is walked below a match, a mount or a folder that cannot be read. What was found once is never
 lost because somebody moved it while the walk was under way: see Tree.find.
@@ -24,6 +25,7 @@ from typing import NamedTuple, Protocol
 
 from ringfence.errors import HostError, WorkspaceError
 from ringfence.policy.patterns import Glob, compiled, is_glob
+from ringfence.policy.watched import NotTold, Watched
 
 MAX_ENTRIES = 200_000
 """Names looked at in one walk where the config says nothing else; about 0.2 s on a warm disk."""
@@ -163,6 +165,8 @@ class Tree:
         self._doubt = False
         self._count: tuple[int, bool] | None = None
         self._guard = threading.Lock()
+        self._watched: Watched | None = None
+        self._may_watch = True
 
     def find(
         self, most: int = MAX_ENTRIES, count: int = 0, *, mounts: Collection[str] = (), along: Along | None = None
@@ -207,11 +211,13 @@ class Tree:
     def _walk(self, most: int, count: int, mounts: frozenset[str], along: Along | None) -> list[tuple[str, str]]:
         began = time.time_ns() - TICK_NS
         known, fresh = self._folders, {}
-        if self._is_as_it_was(mounts, most):
+        self._stale, self._doubt = self._changed(), False
+        kept = bool(known) and not self.unlisted and self._mounts == mounts and self._entries <= most
+        if kept and (not self._stale or self._is_renewed(most, count, along, began)):
             return self._hits
         hits: list[tuple[str, str]] = []
         entries, until = 0, time.monotonic_ns() + most_ns(most)
-        self.unlisted, self._doubt = {}, False
+        self.unlisted = {}
         pending = [self.root]
         while pending:
             path = pending.pop()
@@ -241,8 +247,35 @@ class Tree:
         self._folders, self._hits, self._mounts, self._entries = fresh, hits, mounts, entries
         return hits
 
-    def _is_as_it_was(self, mounts: frozenset[str], most: int) -> bool:
-        """Whether nothing that was read has changed; else _stale is what has. Most of what a box costs over a large folder."""
+    def _is_renewed(self, most: int, count: int, along: Along | None, began: int) -> bool:
+        """Read again what has changed; whether that was all, since no folder and no match came or went."""
+        for path in self._stale:
+            before = self._folders[path]
+            try:
+                now = self._read(path, most - self._entries + before.entries, count > 0, along)
+            except OSError:
+                return False
+            self._doubt |= _is_doubtful(before, now, began)
+            self._folders[path], self._count = now, None
+            self._entries += now.entries - before.entries
+            alike = before.twins == now.twins and before.hits == now.hits and sorted(before.below) == sorted(now.below)
+            if not alike or self._entries > most:
+                return False
+        return True
+
+    def _changed(self) -> set[str]:
+        """Of the folders that were read, those that may have changed since."""
+        if self._watched is None and self._may_watch and self._folders:
+            stale = self._watch_all()
+            if stale is not None:
+                return stale
+        told = self._watched.changed() if self._watched is not None else None
+        root = self._folders.get(self.root)
+        if told is None or root is None or not _is_at(self.root, root):  # of a folder above it nobody tells
+            return self._asked()
+        return told.intersection(self._folders)
+
+    def _asked(self) -> set[str]:
         lstat, stale = os.lstat, set()
         for path, folder in self._folders.items():
             try:
@@ -258,9 +291,40 @@ class Tree:
                 or not folder.settled
             ):
                 stale.add(path)
-        self._stale = stale
-        self._doubt = False
-        return bool(self._folders) and not (stale or self.unlisted) and self._mounts == mounts and self._entries <= most
+        return stale
+
+    def _watch_all(self) -> set[str] | None:
+        """The same as _asked(), and from now on the kernel tells; None where it does not."""
+        stale = set()
+        try:
+            self._watched = Watched(len(self._folders))
+            for path, folder in self._folders.items():
+                try:
+                    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                except OSError:
+                    stale.add(path)
+                    continue
+                try:
+                    self._watched.add(descriptor, path, folder.device)
+                    if not folder.is_still(os.fstat(descriptor)):
+                        stale.add(path)
+                finally:
+                    os.close(descriptor)
+        except NotTold:
+            self._unwatch()
+            return None
+        return stale
+
+    def _unwatch(self) -> None:
+        self._may_watch = False
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = None
+
+    def retire(self) -> None:
+        """Give back what the kernel holds for it; a walk that comes after that asks every folder."""
+        with self._guard:
+            self._unwatch()
 
     def _unread(self, path: str, error: OSError) -> None:
         match error.errno:
@@ -310,6 +374,11 @@ class Tree:
         try:
             now = time.time_ns()
             state = os.fstat(descriptor)
+            if self._watched is not None:
+                try:
+                    self._watched.add(descriptor, path, state.st_dev)
+                except NotTold:
+                    self._unwatch()
             folder = _Folder(state)
             owed = along is not None and along.enters(path, descriptor, state)
             with os.scandir(descriptor) as entries:
@@ -357,6 +426,14 @@ def _is_doubtful(before: _Folder | None, now: _Folder, began: int) -> bool:
     if before is None or (before.device, before.inode) != (now.device, now.inode):
         return True
     return now.changed >= began
+
+
+def _is_at(path: str, folder: _Folder) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (folder.device, folder.inode)
 
 
 def match(path: str, rule: str) -> Match | None:
@@ -433,6 +510,7 @@ def remembered(root: str, globs: tuple[str, ...]) -> Tree:
         key = (root, globs)
         tree = _trees.pop(key, None) or Tree(root, globs)
         _trees[key] = tree
-        while len(_trees) > TREES_KEPT:
-            _trees.popitem(last=False)
-        return tree
+        retired = [_trees.popitem(last=False)[1] for _ in range(len(_trees) - TREES_KEPT)]
+    for each in retired:
+        each.retire()
+    return tree

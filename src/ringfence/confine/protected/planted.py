@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from ringfence.confine.protected import gitindex
-from ringfence.confine.protected.tree import GIT, MAX_ENTRIES, MAX_SECONDS, Queue, Repository, Tree
+from ringfence.confine.protected.tree import GIT, MAX_ENTRIES, MAX_SECONDS, Repository, Tree
 from ringfence.errors import WorkspaceError
 from ringfence.outcome import Denial
+from ringfence.policy.inotify import Queue
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 KIND = "planted"

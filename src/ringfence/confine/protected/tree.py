@@ -16,8 +16,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from ringfence.confine.protected import gitindex
-from ringfence.confine.protected.inotify import IN_IGNORED, IN_ISDIR, IN_MODIFY, IN_Q_OVERFLOW, NAMES, Inotify
 from ringfence.guest import kernel
+from ringfence.policy.inotify import IN_IGNORED, IN_ISDIR, IN_MODIFY, NAMES, Queue
 
 MAX_ENTRIES = 200_000
 MAX_SECONDS = 2.0
@@ -37,52 +37,6 @@ class Repository(NamedTuple):
     device: int
     inode: int
     complete: bool
-
-
-class Queue:
-    """The changes of every tree of this process, told apart by the number of the watch."""
-
-    def __init__(self) -> None:
-        self._inotify = Inotify()
-        self.descriptor = self._inotify.descriptor
-        self.stamp = 0  # another number whenever any tree may have changed
-        self._guard = threading.Lock()
-        self._watched: dict[int, list[tuple[Tree, str]]] = {}
-
-    def watch(self, folder: int, tree: Tree, path: str, mask: int = NAMES) -> None:
-        with self._guard:
-            number = self._inotify.watch(folder, mask)
-            owners = self._watched.setdefault(number, [])
-            if (tree, path) not in owners:
-                owners.append((tree, path))
-
-    def dispatch(self) -> None:
-        """Tell the trees what happened. Costs one poll where nothing did."""
-        with self._guard:
-            if not self._inotify.ready():
-                return
-            self.stamp += 1
-            for number, mask, name in self._inotify.events():
-                if mask & IN_Q_OVERFLOW:
-                    for tree in {tree for owners in self._watched.values() for tree, _ in owners}:
-                        tree.forget_all()
-                owners = self._watched.pop(number, []) if mask & IN_IGNORED else self._watched.get(number, [])
-                for tree, path in owners:
-                    tree.notice(path, mask, name)
-
-    def leave(self, tree: Tree) -> None:
-        """Drop the watches that only this tree has."""
-        with self._guard:
-            for number, owners in list(self._watched.items()):
-                left = [owner for owner in owners if owner[0] is not tree]
-                if left:
-                    self._watched[number] = left
-                else:
-                    del self._watched[number]
-                    self._inotify.forget(number)
-
-    def close(self) -> None:
-        self._inotify.close()
 
 
 class Tree:

@@ -13,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from ringfence.confine.protected.inotify import IN_IGNORED, IN_Q_OVERFLOW, NAMES, Inotify
 from ringfence.guest import kernel
 from ringfence.outcome import Denial
+from ringfence.policy.inotify import IN_IGNORED, IN_Q_OVERFLOW, NAMES, Inotify
 
 LINGER_SECONDS = 5.0
 """How long the thread stays after the last box: most programs make one box after another."""
