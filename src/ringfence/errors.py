@@ -7,7 +7,7 @@ raise_for_status turns a result into one of them.
 from __future__ import annotations
 
 from subprocess import CalledProcessError
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from ringfence.outcome import Denial, Result
@@ -35,10 +35,14 @@ class ConfigError(RingfenceError, ValueError):
 
 
 class UnenforceableError(ConfigError):
-    """A limit or rule was asked for that this version or this host cannot enforce."""
+    """A limit or rule was asked for that this version or this host cannot enforce. Fields: refusals, each with its key."""
 
     code = "unenforceable"
     hint = "Leave it at its default, or choose a tier that can enforce it."
+
+    def __init__(self, message: str, *, hint: str | None = None, refusals: tuple[Any, ...] = ()) -> None:
+        self.refusals = refusals
+        super().__init__(message, hint=hint, refusals=refusals)
 
 
 class PolicyError(ConfigError):
@@ -332,9 +336,9 @@ def for_result(result: Result) -> CommandError | PlantedError:
         return PlantedError(result.refused, result)
     command = " ".join(result.argv)[:200]
     match result.outcome:
-        case CapHit(kind=kind, limit=limit):
-            error = TimeExceededError if kind in ("wall", "cpu", "lifetime") else CapExceededError
-            return error(f"{command!r} reached its {kind} limit of {limit:g}.", result)
+        case CapHit(kind=kind, limit=limit, enforced_by=by):
+            error = TimeExceededError if kind in ("wall", "cpu", "idle") else CapExceededError
+            return error(f"{command!r} reached its {kind} limit of {limit:g} ({by}).", result)
         case NotStarted(reason=Reason.NOT_FOUND, path=path):
             return CommandNotFoundError(f"{path!r} was not found in the box.", result)
         case NotStarted(reason=reason, path=path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ringfence import errors
 
@@ -24,15 +24,19 @@ class Signaled:
     signal: int
 
 
+CapKind: TypeAlias = Literal["cpu", "wall", "memory", "idle", "processes", "open_files", "file_size", "disk", "inodes"]
+"""What a cap is of. wall is the time of a call and the life of its box; enforced_by says which."""
+
+
 @dataclass(frozen=True, slots=True)
 class CapHit:
     """A cap ended the command.
 
-    kind is one of cpu, wall, lifetime, memory, processes, open_files, file_size, disk, inodes; limit and observed are in the
-    unit of the cap (seconds, bytes or a count; observed is None where nothing counted it); enforced_by names the mechanism.
+    limit and observed are in the unit of the cap (seconds, bytes or a count; observed is None where nothing counted it);
+    enforced_by names the mechanism.
     """
 
-    kind: str
+    kind: CapKind
     limit: float
     observed: float | None
     enforced_by: str

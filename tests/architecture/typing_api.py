@@ -19,7 +19,7 @@ from ringfence import (
     SandboxLimits,
     Transfer,
 )
-from ringfence.outcome import Reason, Usage
+from ringfence.outcome import CapKind, Reason, Usage
 
 
 async def running() -> None:
@@ -62,7 +62,7 @@ def results(result: Result) -> None:
         case ringfence.Signaled(signal=signal):
             assert_type(signal, int)
         case ringfence.CapHit(kind=kind, limit=limit):
-            assert_type(kind, str)
+            assert_type(kind, CapKind)
             assert_type(limit, float)
         case ringfence.NotStarted(reason=reason):
             assert_type(reason, Reason)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ringfence.errors import ConfigError, WideningError, WorkspaceError
 from ringfence.policy.compose import FILES, RULES, TIERS, anchored, compose, followed, refuse_contradiction
-from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
+from ringfence.policy.config import LEVELS, SHARES, SandboxConfig, SandboxLimits
 from ringfence.policy.decide import OWN_RULE, decide
 from ringfence.policy.keys import KEY_OF
 from ringfence.policy.resolve import resolve
@@ -30,7 +30,12 @@ def amount(name: str) -> st.SearchStrategy[object]:
     return numbers if name == "output_bytes" else st.none() | numbers
 
 
-LIMITS = st.fixed_dictionaries({}, optional={entry.name: amount(entry.name) for entry in fields(SandboxLimits)})
+BREACHES = st.dictionaries(st.sampled_from(["processes", "disk"]), st.sampled_from(["refuse", "kill"]))
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={entry.name: amount(entry.name) for entry in fields(SandboxLimits) if entry.name != "on_breach"}
+    | {"on_breach": BREACHES},
+)
 SETTINGS = st.fixed_dictionaries(
     {},
     optional={
@@ -78,6 +83,11 @@ def said(parts: tuple[dict[str, object], dict[str, object]]) -> set[str]:
     return {*parts[0], *(f"limits.{name}" for name in parts[1])}
 
 
+def implied(named: set[str]) -> set[str]:
+    """The fields that a config speaks about, with the ceilings that what it guarantees implies."""
+    return named | {f"limits.{ceiling}" for share, ceiling in SHARES if f"limits.{share}" in named}
+
+
 def use(config: SandboxConfig, point: str) -> int:
     """0 nothing, 1 read, 2 write: the longest of the folders that hold a path decides, the stricter one where two are alike."""
     if config.mode == "danger-full-access":
@@ -112,7 +122,9 @@ def allows_no_more(result: SandboxConfig, given: SandboxConfig, named: set[str])
         if f"limits.{name}" not in named or name == "output_head_bytes":
             continue
         ours, theirs = getattr(result.limits, name), getattr(given.limits, name)
-        if "guaranteed" in name:
+        if name == "on_breach":
+            wrong += [name] if given.limits.kills - result.limits.kills else []
+        elif "guaranteed" in name:
             wrong += [name] if ours is not None and (theirs is None or ours > theirs) else []
         else:
             wrong += [name] if theirs is not None and (ours is None or ours > theirs) else []
@@ -133,7 +145,7 @@ def test_the_result_allows_no_more_than_either_input(parents: tuple, children: t
     except ConfigError:
         return
     assert allows_no_more(result, parent, EVERYTHING) == []
-    assert allows_no_more(result, child, said(children)) == []
+    assert allows_no_more(result, child, implied(said(children))) == []
     assert compose(result, result, EVERYTHING) == result
 
 
@@ -298,3 +310,19 @@ def test_a_child_never_opens_what_its_parent_decides_to_close(tmp_path: Path) ->
             assert before is not None
             assert not [act for act, open_now in (after or {}).items() if open_now and not before[act]], (parent, child)
     assert composed > 40
+
+
+def test_a_child_turns_refuse_into_kill_and_not_back() -> None:
+    def breaching(**effects: str) -> SandboxConfig:
+        return SandboxConfig(limits=SandboxLimits(on_breach=effects))
+
+    assert compose(breaching(disk="kill"), breaching(processes="kill")).limits.kills == {"disk", "processes"}
+    assert compose(breaching(disk="refuse"), breaching(disk="kill")).limits.kills == {"disk"}
+    with pytest.raises(WideningError, match=r"resources\.on_breach"):
+        compose(breaching(disk="kill"), breaching(disk="refuse"))
+
+
+def test_a_share_that_a_child_guarantees_narrows_the_ceiling_to_three_times_it_and_never_widens_it() -> None:
+    parent = SandboxConfig(limits=SandboxLimits(cpu_guaranteed=2, cpu_limit=4))
+    assert compose(parent, SandboxConfig(limits=SandboxLimits(cpu_guaranteed=1))).limits.cpu_limit == 3
+    assert compose(parent, SandboxConfig(limits=SandboxLimits(cpu_guaranteed=2))).limits.cpu_limit == 4

@@ -12,18 +12,47 @@ from hypothesis import strategies as st
 from ringfence.errors import ConfigError
 from ringfence.policy.config import SandboxConfig, SandboxLimits, checked_environment
 
+NUMBERS = [field.name for field in dataclasses.fields(SandboxLimits) if field.name != "on_breach"]
 
-@given(st.sampled_from([field.name for field in dataclasses.fields(SandboxLimits)]), st.floats() | st.integers())
+
+@given(st.sampled_from(NUMBERS), st.floats() | st.integers())
 def test_a_limit_is_taken_exactly_when_it_is_positive_finite_and_of_its_kind(name: str, value: float) -> None:
     kind = (int, float) if name.endswith("_seconds") or name.startswith("cpu_") else int
     least = 16 if name == "open_files" else 0
-    most = {"memory_guaranteed_bytes": 2 << 30, "output_head_bytes": 2 << 20}.get(name, math.inf)  # another limit's default
+    most = 2 << 20 if name == "output_head_bytes" else math.inf  # another limit's default
     right = isinstance(value, kind) and math.isfinite(value) and value > 0 and least <= value <= most
     if right:
         assert getattr(SandboxLimits(**{name: value}), name) == value
     else:
         with pytest.raises(ConfigError, match=name):
             SandboxLimits(**{name: value})
+
+
+def test_a_guaranteed_share_alone_implies_a_ceiling_of_three_times_it() -> None:
+    limits = SandboxLimits(cpu_guaranteed=0.5, memory_guaranteed_bytes=4 << 30)
+    assert (limits.cpu_limit, limits.memory_bytes) == (1.5, 12 << 30)
+    assert SandboxLimits(memory_guaranteed_bytes=1 << 30, memory_bytes=None).memory_bytes == 3 << 30
+    assert SandboxLimits(memory_guaranteed_bytes=1 << 30, memory_bytes=2 << 30).memory_bytes == 2 << 30  # one that was asked for
+    assert dataclasses.replace(limits, cpu_guaranteed=0.25).cpu_limit == 1.5
+
+
+@pytest.mark.parametrize(("share", "ceiling"), [("cpu_guaranteed", "cpu_limit"), ("memory_guaranteed_bytes", "memory_bytes")])
+def test_a_guaranteed_share_above_its_ceiling_is_an_error_that_names_both(share: str, ceiling: str) -> None:
+    with pytest.raises(ConfigError, match=rf"limits\.{share} is 3, more than limits\.{ceiling}, which is 2"):
+        SandboxLimits(**{share: 3, ceiling: 2})
+    assert getattr(SandboxLimits(**{share: 2, ceiling: 2}), share) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [({"memory": "kill"}, "memory"), ({"disk": "throttle"}, "throttle"), ("kill", "kill"), (["disk"], "disk")]
+)
+def test_what_a_breach_does_is_said_for_refusing_caps_alone(given: object, named: str) -> None:
+    with pytest.raises(ConfigError, match=rf"limits\.on_breach .*{named}"):
+        SandboxLimits(on_breach=given)  # type: ignore[arg-type]
+    asked = {"disk": "kill", "inodes": "refuse"}
+    limits = SandboxLimits(on_breach=asked)
+    asked["inodes"] = "kill"
+    assert limits.kills == {"disk"}
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))

@@ -55,6 +55,7 @@ resources:
   max_processes: 512
   open_files: 512
   file_size_mib: null
+  on_breach: {processes: kill}   # the others refuse
   output_mib: {head: 1, tail: 1}
 permissions: []
 on_violation: {report_as: sandbox_denial, escalation: one_time_approval}
@@ -84,6 +85,7 @@ def test_the_whole_example_is_read_and_what_cannot_be_enforced_is_named_at_once(
     assert config.protect == (f"{tmp_path}/.git/hooks", f"{tmp_path}/.git/config")
     assert config.deny == (os.path.expanduser("~/.ssh"), "**/.env")
     assert dict(config.environment) == {"CI": "true"}
+    assert dict(config.limits.on_breach) == {"processes": "kill"}
     assert (config.limits.lifetime_seconds, config.limits.disk_bytes) == (45 * 60, 20 << 30)
     assert (config.limits.output_bytes, config.limits.head_bytes) == (2 << 20, 1 << 20)
     unbuilt = {refusal.key for refusal in refusals(config)}

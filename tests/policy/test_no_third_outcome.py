@@ -40,7 +40,7 @@ def is_gone_when_nobody_uses_it(box: Sandbox) -> bool:
 LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
     "cpu_seconds": (1, ends_at("cpu", "while True: pass")),
     "wall_seconds": (0.3, ends_at("wall", "import time; time.sleep(20)")),
-    "lifetime_seconds": (1, ends_at("lifetime", "import time; time.sleep(20)")),
+    "lifetime_seconds": (1, ends_at("wall", "import time; time.sleep(20)")),
     "idle_seconds": (0.3, is_gone_when_nobody_uses_it),
     "cpu_guaranteed": (1, None),
     "cpu_limit": (1, None),
@@ -53,6 +53,7 @@ LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
         lambda box: "File too large" in box.execute("f = open('x', 'wb', 0); f.write(b'x'); f.write(b'x')").stderr,
     ),
     "disk_bytes": (1, None),
+    "on_breach": ({"disk": "kill"}, None),
     "inodes": (1, None),
     "output_head_bytes": (1, lambda box: box.execute("print('x' * (3 << 20))").output.head == b"x"),
     "output_bytes": (1, lambda box: len(box.execute("print('x' * 999)").stdout_bytes) == 1),

@@ -34,7 +34,7 @@ def test_what_runs_when_the_life_of_its_box_is_over_is_a_cap_with_the_output_so_
         assert box.enforcement.lifetime.level is Level.FULL
         result = box.run(["sh", "-c", "echo begun; exec sleep 60"])
         assert isinstance(result.outcome, CapHit)
-        assert (result.outcome.kind, result.outcome.limit) == ("lifetime", 1.5)
+        assert (result.outcome.kind, result.outcome.limit) == ("wall", 1.5)
         assert result.stdout == "begun\n"
         with pytest.raises(TimeExceededError):
             result.raise_for_status()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import running
 from ringfence.cli.shown import folded, heading, shown
 from ringfence.errors import UnenforceableError
+
+if TYPE_CHECKING:
+    from ringfence import Explanation, SandboxConfig
 
 EXAMPLE = "example: ringfence explain path .git/config"
 ASKED = ("path", "host", "env")
@@ -41,22 +44,9 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if asked and asked[0] in ASKED and len(asked) != 2:
         late = len(asked) > 2 and any(each.startswith("--") for each in asked[1:])
         parser.error(f"options go before {asked[0]!r}" if late else f"give one thing after {asked[0]!r}")
-    from ringfence import explain
-
     # As `ringfence run` would have it here.
     config = running.config(given, at_terminal=os.isatty(0) and os.isatty(1))
-    try:
-        found, status = explain(config), 0
-    except UnenforceableError as error:
-        if not asked or asked[0] not in ASKED:
-            raise
-        from dataclasses import replace
-
-        from ringfence.policy.unbuilt import refusals
-
-        # No box would be made; which rule decides can be said all the same.
-        found = explain(replace(config, best_effort=[*config.best_effort, *(each.key for each in refusals(config))]))
-        status = running.complain(error)
+    found, status = _explained(config, only_rules=bool(asked) and asked[0] in ASKED)
     match asked:
         case ["path" | "host" | "env" as kind, subject]:
             answer = {"path": found.path, "host": found.host, "env": found.variable}[kind](subject)
@@ -68,6 +58,24 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         case _:
             _print(given, found.data(), found.sections())
     return status
+
+
+def _explained(config: SandboxConfig, *, only_rules: bool) -> tuple[Explanation, int]:
+    """The explanation, and the exit status. With only_rules also of a box that would not be made: its rules can be said."""
+    from ringfence import explain
+
+    status = 0
+    while True:
+        try:
+            return explain(config), status
+        except UnenforceableError as error:
+            refused = {each.key for each in error.refusals} - {*config.best_effort}
+            if not only_rules or not refused:
+                raise
+            from dataclasses import replace
+
+            config = replace(config, best_effort=[*config.best_effort, *refused])
+            status = running.complain(error)
 
 
 def _print(given: argparse.Namespace, data: dict[str, object], sections: list[tuple[str, list[str]]]) -> None:

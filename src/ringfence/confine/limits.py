@@ -1,10 +1,41 @@
-"""The caps of a local box: what the kernel is told, and what may be claimed of each."""
+"""The caps of a local box: what the kernel is told, which mechanism holds each cap here, and what is refused because none does.
+
+A mechanism is a file of its own that makes an offer: for each cap that it is about, how far it holds it on this host, found by
+using it, or why it cannot. Offers are asked in order, the best first, and what every box has of itself comes last.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Level
-from ringfence.policy.config import SandboxLimits
+from ringfence.policy.config import SandboxLimits, Unasked
 from ringfence.policy.resolve import ResolvedPolicy
+
+CAPS: Mapping[str, str] = {
+    "cpu": "cpu_seconds",
+    "memory": "memory_bytes",
+    "max_processes": "max_processes",
+    "open_files": "open_files",
+    "file_size": "file_size_bytes",
+    "disk": "disk_bytes",
+    "inodes": "inodes",
+    "cpu_share": "cpu_limit",
+}
+"""The caps that need a mechanism, by their names in an enforcement, and the limit that asks for each."""
+
+
+class Lacking(NamedTuple):
+    """Why a mechanism cannot hold a cap here, and the step that changes it."""
+
+    cause: str
+    step: str = ""
+
+
+Offer: TypeAlias = Mapping[str, Enforced | Lacking]
+"""What one mechanism says of caps, by their names in an enforcement."""
 
 
 def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
@@ -25,8 +56,38 @@ def asked_for(policy: ResolvedPolicy) -> bool:
     return any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names)
 
 
-def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
-    """The caps that every local box has alike, each with its mechanism."""
+def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforced]:
+    """Each cap that is held, with its mechanism: the first of the offers, then what every box has.
+
+    A cap that was asked for and that nothing holds is none with its cause where best_effort names it; else raises
+    UnenforceableError for all of them. A default that nothing holds is none. An offer may hold what nobody asked for.
+    """
+    held: dict[str, Enforced] = {}
+    lacking: dict[str, list[Lacking]] = {}
+    for offer in (*offers, _everywhere(policy)):
+        for cap, said in offer.items():
+            if isinstance(said, Enforced):
+                held.setdefault(cap, said)
+            else:
+                lacking.setdefault(cap, []).append(said)
+    refused: dict[str, list[Lacking]] = {}
+    for cap, limit in CAPS.items():
+        value = getattr(policy.limits, limit)
+        if value is None or cap in held:
+            continue
+        causes = lacking.get(cap) or [Lacking("not built in this version")]
+        excused = policy.best_effort and _is_excused(limit, policy.best_effort)
+        if not excused and not isinstance(value, Unasked):
+            refused[limit] = causes
+        why = "; ".join(each.cause for each in causes)
+        held[cap] = Enforced(Level.NONE, "", f"{why}; best_effort goes without it" if excused else why)
+    if refused:
+        raise _error(refused, policy)
+    return held
+
+
+def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
+    """What every local box has alike."""
     limits = policy.limits
     enforced = {"output": Enforced(Level.FULL, "bounded reading")}
     if limits.wall_seconds is not None:
@@ -42,14 +103,29 @@ def limits_enforced(policy: ResolvedPolicy) -> dict[str, Enforced]:
     for dimension, seconds in (("lifetime", limits.lifetime_seconds), ("idle", limits.idle_seconds)):
         if seconds is not None:
             enforced[dimension] = Enforced(Level.FULL, "timer outside the box")
-    without = "not built in this version" + ("; best_effort goes without it" if policy.best_effort else "")
-    for dimension, asked in (
-        ("memory", limits.memory_bytes or limits.memory_guaranteed_bytes),
-        ("max_processes", limits.max_processes),
-        ("disk", limits.disk_bytes),
-        ("inodes", limits.inodes),
-        ("cpu_share", limits.cpu_limit or limits.cpu_guaranteed),
-    ):
-        if asked is not None:
-            enforced[dimension] = Enforced(Level.NONE, "", without)
     return enforced
+
+
+def _is_excused(limit: str, best_effort: Iterable[str]) -> bool:
+    from ringfence.policy.keys import KEY_OF  # only where something is not held
+    from ringfence.policy.unbuilt import is_excused
+
+    return is_excused(KEY_OF[f"limits.{limit}"], tuple(best_effort))
+
+
+def _error(refused: Mapping[str, list[Lacking]], policy: ResolvedPolicy) -> UnenforceableError:
+    from ringfence.policy.keys import KEY_OF
+    from ringfence.policy.unbuilt import Refusal
+
+    said = "; ".join(f"limits.{limit} ({', '.join(each.cause for each in causes)})" for limit, causes in refused.items())
+    keys = [KEY_OF[f"limits.{limit}"] for limit in refused]
+    steps = [each.step for causes in refused.values() for each in causes if each.step]
+    hint = "".join(f"{step}. " for step in dict.fromkeys(steps))
+    return UnenforceableError(
+        f"this host cannot enforce {said}.",
+        hint=f"{hint}Or name {', '.join(keys)} in best_effort to go on without.",
+        refusals=tuple(
+            Refusal(f"limits.{limit}", key, getattr(policy.limits, limit), "; ".join(each.cause for each in refused[limit]), False)
+            for limit, key in zip(refused, keys, strict=True)
+        ),
+    )

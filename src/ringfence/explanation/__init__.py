@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.confine.places import Places
 from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
-from ringfence.policy.config import SandboxConfig, SandboxLimits
+from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import blocking
 from ringfence.world.local import rehearse
 
@@ -59,11 +59,8 @@ class Explanation:
 
     def _policy(self) -> list[tuple[str, list[str]]]:
         policy = self.policy
-        limits = [
-            f"{entry.name} {getattr(policy.limits, entry.name):,}"
-            for entry in fields(SandboxLimits)
-            if getattr(policy.limits, entry.name) is not None
-        ]
+        limits = [f"{name} {value:,}" for name, value in self._limits().items() if isinstance(value, (int, float))]
+        limits += [f"{cap} beyond which the run is ended" for cap in sorted(policy.limits.kills)]
         floor = self.backend == "process"
         network = "the host's" if policy.allow_network or floor else "none but loopback"
         return [
@@ -80,6 +77,11 @@ class Explanation:
             ("policy files", [os.fspath(file) for file in self.config.policy_files]),
             ("hash", [policy.hash]),
         ]
+
+    def _limits(self) -> dict[str, object]:
+        """Every limit as a plain value."""
+        limits = self.policy.limits
+        return {entry.name: getattr(limits, entry.name) for entry in fields(limits)} | {"on_breach": dict(limits.on_breach)}
 
     def data(self) -> dict[str, object]:
         """Everything as plain values."""
@@ -112,7 +114,7 @@ class Explanation:
             "protect": list(policy.protect),
             "environment": [name for name, _ in policy.environment],
             "allow_network": policy.allow_network,
-            "limits": {entry.name: getattr(policy.limits, entry.name) for entry in fields(SandboxLimits)},
+            "limits": self._limits(),
             "policy_files": [os.fspath(file) for file in self.config.policy_files],
             "hash": policy.hash,
         }

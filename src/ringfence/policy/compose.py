@@ -8,12 +8,12 @@ others are its parent's. The built-in lists of secrets and protected settings ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from ringfence.errors import ConfigError, WideningError
-from ringfence.policy.config import LEVELS, SandboxConfig, SandboxLimits
+from ringfence.policy.config import CEILING_OF_GUARANTEED, LEVELS, SHARES, SandboxConfig, SandboxLimits
 from ringfence.policy.keys import KEY_OF, as_written, shown, value_of
 from ringfence.policy.patterns import escaped, within
 from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
@@ -44,6 +44,11 @@ def _no_more_granted(parent: float | None, child: float | None) -> bool:
 
 def _same(parent: object, child: object) -> bool:
     return parent == child
+
+
+def _kills_too(parent: Mapping[str, str], child: Mapping[str, str]) -> bool:
+    """What a breach of each cap does; a cap that the child does not name keeps its parent's."""
+    return all(child.get(cap, effect) == effect for cap, effect in parent.items() if effect == "kill")
 
 
 def _same_or(*narrow: object) -> Rule:
@@ -80,8 +85,9 @@ RULES: dict[str, Rule] = {
     **{
         f"limits.{entry.name}": _no_more_granted if "guaranteed" in entry.name else _no_more
         for entry in fields(SandboxLimits)
-        if entry.name != "output_head_bytes"
+        if entry.name not in ("output_head_bytes", "on_breach")
     },
+    "limits.on_breach": _kills_too,
 }
 """Every field but those of files, which are judged by what each path may be used for, and those of tiers, judged as a set."""
 
@@ -101,11 +107,14 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     outer, inner = followed(whole), followed(part)
     for each in (outer, inner):
         refuse_contradiction(each)
+    implied = _implied(child, named)
+    named -= implied.keys()
     wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(outer, name), value_of(inner, name))]
     if "workspace" in named and inner.workspace != outer.workspace:
         root = os.fspath(outer.workspace or EPHEMERAL)
         whole = replace(whole, deny=_held_there_too(whole.deny, root), protect=_held_there_too(whole.protect, root))
     changes = {name: _joined(whole, part, name) for name in named}
+    changes |= {name: ceiling for name, ceiling in implied.items() if _no_more(value_of(whole, name), ceiling)}
     result = _changed(whole, changes)
     if not _tiers(result) <= _tiers(whole) and _tiers(whole) != {"process"}:
         wider += [name for name in TIERS if name in named]
@@ -118,6 +127,16 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     return result
 
 
+def _implied(child: SandboxConfig, named: Collection[str]) -> dict[str, float]:
+    """Ceilings that child has only because it guarantees a share: they narrow a higher one and widen none."""
+    return {
+        f"limits.{ceiling}": most
+        for share, ceiling in SHARES
+        if f"limits.{share}" in named and (guaranteed := getattr(child.limits, share)) is not None
+        if (most := getattr(child.limits, ceiling)) == CEILING_OF_GUARANTEED * guaranteed
+    }
+
+
 def _said(parent: SandboxConfig, child: SandboxConfig, name: str) -> str:
     key = KEY_OF[name]
     return f"{key} would widen {shown(as_written(parent, key))} to {shown(as_written(child, key))}"
@@ -127,6 +146,8 @@ def _joined(parent: SandboxConfig, child: SandboxConfig, name: str) -> object:
     """What the result has for a field that the child names."""
     if name in ("deny", "protect", "policy_files"):
         return tuple(dict.fromkeys((*getattr(parent, name), *getattr(child, name))))
+    if name == "limits.on_breach":
+        return {**parent.limits.on_breach, **child.limits.on_breach}
     return value_of(child, name)
 
 

@@ -36,6 +36,11 @@ LEVELS = {
 MODES = ("read-only", "workspace-write", "danger-full-access")
 ON_PLANTED = ("report", "remove", "refuse")
 MIB, GIB = 1 << 20, 1 << 30
+CEILING_OF_GUARANTEED = 3
+"""A guaranteed share without a hard ceiling has one of so many times it."""
+REFUSING = ("processes", "open_files", "file_size", "disk", "inodes")
+"""The caps that refuse the call which goes beyond them, by their kinds; the others end the run."""
+ON_BREACH = ("refuse", "kill")
 
 
 TEXTS = ("pass_environment", "network_allow", "syscalls", "devices", "permissions", "best_effort", "policy_files")
@@ -70,12 +75,17 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "limits.cpu_guaranteed": ((None,), "control groups"),
     "limits.cpu_limit": ((None,), "control groups"),
     "limits.memory_guaranteed_bytes": ((None,), "control groups"),
-    "limits.memory_bytes": ((None, 2 << 30), "control groups"),
+    "limits.memory_bytes": ((None,), "control groups"),
     "limits.max_processes": ((None,), "control groups"),
     "limits.disk_bytes": ((None,), "sized workspaces"),
     "limits.inodes": ((None,), "sized workspaces"),
+    "limits.on_breach": ((), "caps that observe what they refuse"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
+
+
+SHARES = (("cpu_guaranteed", "cpu_limit"), ("memory_guaranteed_bytes", "memory_bytes"))
+"""What is guaranteed, and the hard ceiling of the same."""
 
 
 class _Compared:
@@ -90,21 +100,29 @@ class _Compared:
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     def __hash__(self) -> int:
-        return hash(tuple(getattr(self, name) for name in self.__slots__))
+        values = (getattr(self, name) for name in self.__slots__)
+        return hash(tuple(frozenset(value.items()) if isinstance(value, Mapping) else value for value in values))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+class Unasked(int):
+    """A limit that nobody asked for: it holds where the host has a mechanism for it, and the box is not refused where not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SandboxLimits(_Compared):
     """What a run and its box may spend. None means no limit; every limit that is set is enforced or the box is refused.
 
-    cpu_seconds: CPU time of each process. wall_seconds: one call. lifetime_seconds, idle_seconds: the box. cpu_guaranteed,
-    cpu_limit: cores. memory_bytes, memory_guaranteed_bytes: the whole tree (this version cannot enforce it: at its default the
-    enforcement says none, another value is refused). max_processes, open_files, file_size_bytes: counts and bytes for each
-    process; max_processes for the whole box. disk_bytes, inodes: what the box may add. output_bytes: what is kept of each stream,
-    output_head_bytes of it the head (None: half) and the rest the tail; more is left out, never a reason to end a run.
+    cpu_seconds: CPU time of each process. wall_seconds: one call. lifetime_seconds, idle_seconds: the box. cpu_limit: cores that
+    the box may keep busy; memory_bytes: what its whole tree may use; where the host has no mechanism for its default the
+    enforcement says none. cpu_guaranteed, memory_guaranteed_bytes: what the box has even where others want it; without a limit
+    beside it that is three times as much. max_processes, open_files, file_size_bytes: counts and bytes for each
+    process; max_processes for the whole box. disk_bytes, inodes: what the box may add. on_breach: for processes, open_files,
+    file_size, disk and inodes whether the call that goes beyond the cap fails (refuse, the default) or the run is ended (kill).
+    output_bytes: what is kept of each stream, output_head_bytes of it the head (None: half) and the rest the tail; more is left
+    out, never a reason to end a run.
     """
 
     cpu_seconds: float | None = 60
@@ -113,20 +131,22 @@ class SandboxLimits(_Compared):
     idle_seconds: float | None = None
     cpu_guaranteed: float | None = None
     cpu_limit: float | None = None
-    memory_bytes: int | None = 2 << 30
+    memory_bytes: int | None = Unasked(2 << 30)
     memory_guaranteed_bytes: int | None = None
     max_processes: int | None = None
     open_files: int | None = 512
     file_size_bytes: int | None = None
     disk_bytes: int | None = None
     inodes: int | None = None
+    on_breach: Mapping[str, str] = field(default_factory=dict)
     output_bytes: int = 2 * MIB
     output_head_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "on_breach", _checked_breach(self.on_breach))
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if value is None and entry.name != "output_bytes":
+            if entry.name == "on_breach" or (value is None and entry.name != "output_bytes"):
                 continue
             broken = entry.name.endswith("_seconds") or entry.name.startswith("cpu_")
             if isinstance(value, bool) or not isinstance(value, (int, float) if broken else int):
@@ -135,14 +155,22 @@ class SandboxLimits(_Compared):
                 raise ConfigError(f"limits.{entry.name} must be positive and finite, not {value!r}.")
         if self.open_files is not None and self.open_files < 16:
             raise ConfigError(f"limits.open_files of {self.open_files} lets no program start; give at least 16.")
+        for share, ceiling in SHARES:
+            guaranteed, limit = getattr(self, share), getattr(self, ceiling)
+            if guaranteed is not None and (limit is None or isinstance(limit, Unasked)):
+                object.__setattr__(self, ceiling, CEILING_OF_GUARANTEED * guaranteed)
         for least, most in (
-            ("cpu_guaranteed", "cpu_limit"),
-            ("memory_guaranteed_bytes", "memory_bytes"),
+            *SHARES,
             ("output_head_bytes", "output_bytes"),
         ):
             low, high = getattr(self, least), getattr(self, most)
             if low is not None and high is not None and low > high:
                 raise ConfigError(f"limits.{least} is {low!r}, more than limits.{most}, which is {high!r}.")
+
+    @property
+    def kills(self) -> frozenset[str]:
+        """The caps that end the run although they could refuse the call: those of on_breach."""
+        return frozenset(cap for cap, effect in self.on_breach.items() if effect == "kill")
 
     @property
     def head_bytes(self) -> int:
@@ -262,7 +290,7 @@ class SandboxConfig(_Compared):
         limits = self.limits
         for name, (nothing, _) in UNBUILT.items():
             value = getattr(limits, name[7:]) if name.startswith("limits.") else getattr(self, name)
-            if value not in nothing and (nothing or value):
+            if value not in nothing and (nothing or value) and not isinstance(value, Unasked):
                 return True
         unusual = self.policy_files or self.isolation or self.allow_network or self.mode != "workspace-write" or self.best_effort
         return bool(unusual or (self.tier == "process" and (self.deny or self.protect)))
@@ -273,6 +301,17 @@ class SandboxConfig(_Compared):
         from ringfence.policy.load import load_policy  # with it come a YAML reader and a schema: a tenth of a second
 
         return load_policy(file).config
+
+
+def _checked_breach(given: object) -> Mapping[str, str]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"limits.on_breach must map caps to {' or '.join(ON_BREACH)}, not {given!r}.")
+    for cap, effect in given.items():
+        if cap not in REFUSING:
+            raise ConfigError(f"limits.on_breach names {cap!r}, which is none of the caps that refuse: {', '.join(REFUSING)}.")
+        if effect not in ON_BREACH:
+            raise ConfigError(f"limits.on_breach takes {' or '.join(ON_BREACH)} for {cap}, not {effect!r}.")
+    return MappingProxyType(dict(given))
 
 
 def checked_environment(environment: object, where: str) -> dict[str, str]:

@@ -37,6 +37,8 @@ def _alike(one: SandboxConfig, two: SandboxConfig, name: str) -> bool:
     a, b = value_of(one, name), value_of(two, name)
     if name == "limits.output_head_bytes":
         return one.limits.head_bytes == two.limits.head_bytes
+    if name == "limits.on_breach":
+        return one.limits.kills == two.limits.kills
     return name != "preload" and isinstance(a, tuple) and isinstance(b, tuple) and set(a) == set(b)
 
 

@@ -56,6 +56,7 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "resources.max_processes": ("limits.max_processes", 1),
         "resources.open_files": ("limits.open_files", 1),
         "resources.file_size_mib": ("limits.file_size_bytes", MIB),
+        "resources.on_breach": ("limits.on_breach", 1),
         "resources.output_mib": ("limits.output_bytes", MIB),
         "resources.output_mib.head": ("limits.output_head_bytes", MIB),
         "permissions": ("permissions", 1),

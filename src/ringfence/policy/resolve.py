@@ -101,7 +101,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         "read_only": sorted(folder.path for folder in read_only),
         "writable": sorted(folder.path for folder in writable),
         "limits": {name: _plain(getattr(config.limits, name)) for name in SandboxLimits.__slots__}
-        | {"output_head_bytes": config.limits.head_bytes},
+        | {"output_head_bytes": config.limits.head_bytes, "on_breach": sorted(config.limits.kills)},
         "python": python,
         "deny": sorted(set(deny)),
         "protect": sorted(set(protect)),

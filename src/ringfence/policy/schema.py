@@ -159,14 +159,19 @@ class Cpu(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Processors, in cores."""
 
     guaranteed: Annotated[Cores | None, about("Cores that the box has even where others want them.")] = None
-    limit: Annotated[Cores | None, about("Cores that the box may keep busy at once.")] = None
+    limit: Annotated[
+        Cores | None, about("Cores that the box may keep busy at once; null is three times what is guaranteed, if anything is.")
+    ] = None
 
 
 class Memory(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory, in GiB (2**30 bytes)."""
 
     guaranteed: Annotated[Gib | None, about("GiB that the box has even where others want them.")] = None
-    limit: Annotated[Gib | None, about("GiB that all of the box may use together.")] = None
+    limit: Annotated[
+        Gib | None,
+        about("GiB that all of the box may use together; null is three times what is guaranteed, if anything is."),
+    ] = None
 
 
 class Output(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,6 +195,13 @@ class Resources(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_processes: Annotated[Count | None, about("Processes and threads of the whole box.")] = None
     open_files: Annotated[Annotated[int, Meta(ge=16, le=1 << 30)] | None, about("Descriptors of each process.")] = 512
     file_size_mib: Annotated[Mib | None, about("MiB of the largest file that a process may write.")] = None
+    on_breach: Annotated[
+        dict[Literal["processes", "open_files", "file_size", "disk", "inodes"], Literal["refuse", "kill"]],
+        about(
+            "What happens beyond a cap that is named here, one of processes, open_files, file_size, disk and inodes: the call "
+            "fails (refuse, as where nothing is said), or the run is ended (kill)."
+        ),
+    ] = {}
     output_mib: Annotated[Output, about("What is kept of each stream of a run.")] = field(default_factory=Output)
 
 
@@ -306,7 +318,8 @@ def _in_words(said: dict[str, Any]) -> str:
         case "array":
             return f"list of {_in_words(said['items'])}"
         case "object":
-            return "map of text to text"
+            of = said["additionalProperties"].get("enum")
+            return f"map of text to {' or '.join(of[::-1])}" if of else "map of text to text"
         case "string":
             return "text"
         case "number":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ringfence.errors import UnenforceableError
-from ringfence.policy.config import UNBUILT, SandboxConfig
+from ringfence.policy.config import UNBUILT, SandboxConfig, Unasked
 from ringfence.policy.keys import FIELDS, KEY_OF, value_of
 
 
@@ -38,19 +38,17 @@ def refusals(config: SandboxConfig) -> tuple[Refusal, ...]:
 def _all(config: SandboxConfig) -> Iterator[Refusal]:
     for name, (nothing, waits_for) in UNBUILT.items():
         value = value_of(config, name)
-        if name == "limits.memory_bytes" and config.policy_files:
-            nothing = (None,)  # the default of a file is no limit, so a number is one that was written
-        if value in nothing or (not nothing and not value):
+        if value in nothing or (not nothing and not value) or isinstance(value, Unasked):
             continue
         key = KEY_OF[name]
-        yield Refusal(name, key, value, waits_for, _is_excused(key, config.best_effort))
+        yield Refusal(name, key, value, waits_for, is_excused(key, config.best_effort))
     if config.isolation in ("container", "microvm", "remote"):
         yield Refusal("isolation", "isolation", config.isolation, f"{config.isolation} tiers", False)
     floor = config.tier == "process" or config.isolation == "host"
     for name, opened, waits_for in FLOOR_HOLDS_NOTHING if floor else BOX_DOES_NOT_GIVE:
         value = value_of(config, name)
         if value == opened if isinstance(opened, (str, bool)) else value:
-            yield Refusal(name, KEY_OF[name], value, waits_for, _is_excused(KEY_OF[name], config.best_effort))
+            yield Refusal(name, KEY_OF[name], value, waits_for, is_excused(KEY_OF[name], config.best_effort))
 
 
 FLOOR_HOLDS_NOTHING = (
@@ -62,7 +60,8 @@ BOX_DOES_NOT_GIVE = (("allow_network", True, "egress by name; only tier 'process
 """What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 
-def _is_excused(key: str, best_effort: Sequence[str]) -> bool:
+def is_excused(key: str, best_effort: Sequence[str]) -> bool:
+    """Whether best_effort names a key, or a map that it is in."""
     return any(key == path or key.startswith(f"{path}.") for path in best_effort)
 
 
@@ -81,5 +80,5 @@ def refuse(config: SandboxConfig) -> tuple[str, ...]:
             refusals=tuple(refused),
         )
     notes = [f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found]
-    idle = [path for path in config.best_effort if not any(_is_excused(refusal.key, (path,)) for refusal in found)]
+    idle = [path for path in config.best_effort if not any(is_excused(refusal.key, (path,)) for refusal in found)]
     return (*notes, *(f"best_effort names {path}, of which nothing is asked that is not enforced." for path in idle))

@@ -263,8 +263,11 @@ class Run:
             raise HostError(f"the box could not start the command: {os.strerror(number)}.", errno=number)
         if self.box.killed_by_deadline and self.wall is not None:
             return CapHit("wall", self.wall, None, "zygote: the whole box was ended")
-        if self.box.life_over and self.box.life_over[0] == "lifetime":
-            return CapHit("lifetime", self.box.life_over[1], None, "zygote: the whole box was ended")
+        if self.box.life_over:
+            bound, seconds = self.box.life_over
+            if bound == "idle":
+                return CapHit("idle", seconds, None, "zygote: the whole box was ended, just as the command began")
+            return CapHit("wall", seconds, None, "lifetime of the box: the zygote ended all of it")
         if self.box.closed:
             raise SandboxClosedError("the box was closed while the command ran, which ended it.")
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
