@@ -13,16 +13,18 @@ from anyio.lowlevel import RunVar
 
 from ringfence import errors
 from ringfence.files import Files
+from ringfence.observed import Kind, Observed
 from ringfence.outcome import Change, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
-from ringfence.process.command import as_bytes
+from ringfence.process.command import Command, as_bytes
 from ringfence.process.streams import Process
-from ringfence.world.local import LocalWorld, Opened, open_world
+from ringfence.world.local import Callback, LocalWorld, open_world
 
 if TYPE_CHECKING:
     from ringfence.connection import Connection
+    from ringfence.hooks import HookManager
     from ringfence.world.processes import ProcessInfo
     from ringfence.world.trees.transfer import Transfer
 
@@ -43,22 +45,25 @@ def _this_loop() -> _Loop:
         return token
 
 
-class Sandbox(Opened):
+class Sandbox(Observed):
     """One box. Opened by `async with`; everything in it ends with the block, whatever way the block is left.
 
         async with Sandbox(SandboxConfig(workspace=".")) as box:
             result = await box.run(["pytest", "-q"], timeout=60)
 
+    hooks: whose handlers are told of the box, of each execute, execute_command and run, and of denials; see ringfence.hooks.
     Methods may be used from several tasks of one event loop at once. Raises TierUnavailableError, ConfigError or
     WorkspaceError on entering, before anything ran. Not promised: that a box outlives its process, or is used by two loops.
     """
 
-    def __init__(self, config: SandboxConfig | None = None) -> None:
-        super().__init__(config)
+    _in_loop = True
+
+    def __init__(self, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> None:
+        super().__init__(config, hooks=hooks)
         self._opened_in: weakref.ref[_Loop] | None = None
 
     @classmethod
-    async def create(cls, id: str, config: SandboxConfig | None = None) -> Sandbox:
+    async def create(cls, id: str, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> Sandbox:
         """Open a box that other parts of this process find by `Sandbox.get(id)`; it is open until it is closed.
 
         Close it by cleanup(), or by using it in `async with`. One that nobody closes ends with its event loop, at the latest when
@@ -67,10 +72,11 @@ class Sandbox(Opened):
         """
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config)
+        box = cls(config, hooks=hooks)
         with named.making(id, box, _this_loop()):
-            await box.__aenter__()
+            await box._make()
             box._id = id
+        box._say_started()
         return box
 
     @classmethod
@@ -86,10 +92,14 @@ class Sandbox(Opened):
         if self._id is not None:
             self._open()
             return self
+        await self._make()
+        self._say_started()
+        return self
+
+    async def _make(self) -> None:
         self._must_be_new()
         self._opened_in = weakref.ref(_this_loop())
         self._world = await awaiting(open_world(self.config))
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._close()
@@ -105,9 +115,10 @@ class Sandbox(Opened):
         self._refuse()
 
     async def _close(self) -> None:
-        if self._world is not None:
+        if self._world is not None and not self._world.closed:
             with CancelScope(shield=True):
                 await awaiting(self._world.close())
+                await awaiting(self._say_ended())
 
     @property
     def files(self) -> Files:
@@ -142,12 +153,25 @@ class Sandbox(Opened):
         Raises ArgumentError, OutsideError, SandboxClosedError before anything runs, SandboxLostError if the box dies.
         """
         command = asking.argv(argv, input, cwd, env, timeout)
-        result = await awaiting(self._open().run(command, (on_stdout, on_stderr)))
+        result = await self._run("argv", command, (on_stdout, on_stderr))
         return result.raise_for_status() if check else result
+
+    async def _run(self, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)) -> Result:
+        world = self._open()
+        telling = self._telling(kind, command)
+        if telling is None:
+            return await awaiting(world.run(command, callbacks))
+        try:
+            with telling:
+                result = telling.result = await awaiting(world.run(command, callbacks))
+        finally:
+            with CancelScope(shield=True):  # what handlers take of the caller's time changes no result
+                await awaiting(telling.settled())
+        return result
 
     async def execute_command(self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None) -> Result:
         """Run one shell line, by bash where the box has it, else by sh. As run() otherwise."""
-        return await awaiting(self._open().run(asking.shell_line(command, stdin, timeout)))
+        return await self._run("command", asking.shell_line(command, stdin, timeout))
 
     async def execute(
         self,
@@ -163,7 +187,7 @@ class Sandbox(Opened):
         Python programs find the packages of the workspace's virtual environment, or of the caller's interpreter, and those
         of config.preload already imported. Not promised: a fresh hash seed for each program of one box.
         """
-        return await awaiting(self._open().run(asking.program(code, language, timeout), (on_stdout, on_stderr)))
+        return await self._run("code", asking.program(code, language, timeout), (on_stdout, on_stderr))
 
     async def spawn(
         self,

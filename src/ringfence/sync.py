@@ -14,15 +14,17 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 from ringfence import errors
+from ringfence.observed import Kind, Observed
 from ringfence.outcome import Change, NotStarted, Result
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process import asking
 from ringfence.process.command import Command, as_bytes
 from ringfence.process.handle import Handle
 from ringfence.process.wait import blocking
-from ringfence.world.local import LocalWorld, Opened, open_world
+from ringfence.world.local import Callback, LocalWorld, open_world
 
 if TYPE_CHECKING:
+    from ringfence.hooks import HookManager
     from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
     from ringfence.world.processes import ProcessInfo
@@ -31,18 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["Process", "Sandbox", "SandboxConfig", "SandboxLimits", "run"]
 
 
-class Sandbox(Opened):
+class Sandbox(Observed):
     """One box, for as long as its `with` block. Methods mean what those of ringfence.Sandbox mean, and block."""
 
     @classmethod
-    def create(cls, id: str, config: SandboxConfig | None = None) -> Sandbox:
+    def create(cls, id: str, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> Sandbox:
         """Open a box that other parts of this process find by its id; see ringfence.Sandbox.create. No loop ends it."""
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config)
+        box = cls(config, hooks=hooks)
         with named.making(id, box):
-            box.__enter__()
+            box._make()
             box._id = id
+        box._say_started()
         return box
 
     @classmethod
@@ -58,9 +61,13 @@ class Sandbox(Opened):
         if self._id is not None:
             self._open()
             return self
+        self._make()
+        self._say_started()
+        return self
+
+    def _make(self) -> None:
         self._must_be_new()
         self._world = blocking(open_world(self.config))
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._close()
@@ -73,8 +80,9 @@ class Sandbox(Opened):
         self._refuse()
 
     def _close(self) -> None:
-        if self._world is not None:
+        if self._world is not None and not self._world.closed:
             blocking(self._world.close())
+            blocking(self._say_ended())
 
     @property
     def files(self) -> Files:
@@ -97,12 +105,24 @@ class Sandbox(Opened):
     ) -> Result:
         """Run one program with arguments; see ringfence.Sandbox.run."""
         command = asking.argv(argv, input, cwd, env, timeout)
-        result = blocking(self._open().run(command, (on_stdout, on_stderr)))
+        result = self._run("argv", command, (on_stdout, on_stderr))
         return result.raise_for_status() if check else result
+
+    def _run(self, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)) -> Result:
+        world = self._open()
+        telling = self._telling(kind, command)
+        if telling is None:
+            return blocking(world.run(command, callbacks))
+        try:
+            with telling:
+                result = telling.result = blocking(world.run(command, callbacks))
+        finally:
+            blocking(telling.settled())
+        return result
 
     def execute_command(self, command: str, *, timeout: float | None = None, stdin: str | bytes | None = None) -> Result:
         """Run one shell line; see ringfence.Sandbox.execute_command."""
-        return blocking(self._open().run(asking.shell_line(command, stdin, timeout)))
+        return self._run("command", asking.shell_line(command, stdin, timeout))
 
     def execute(
         self,
@@ -114,7 +134,7 @@ class Sandbox(Opened):
         on_stderr: Callable[[bytes], None] | None = None,
     ) -> Result:
         """Run the text of a program; see ringfence.Sandbox.execute."""
-        return blocking(self._open().run(asking.program(code, language, timeout), (on_stdout, on_stderr)))
+        return self._run("code", asking.program(code, language, timeout), (on_stdout, on_stderr))
 
     def spawn(
         self,

@@ -1,0 +1,173 @@
+"""What both surfaces tell a caller's hooks of a box: that it was made, each run with its denials, that it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ringfence.errors import RingfenceError
+from ringfence.outcome import Cancelled, Denial, Outcome, Result
+from ringfence.policy.config import SandboxConfig
+from ringfence.process.command import Command
+from ringfence.process.wait import Readable, Waits
+from ringfence.world.local import LocalWorld, Opened
+
+if TYPE_CHECKING:
+    from ringfence.events import HookEvent
+    from ringfence.hooks import HookManager
+
+Kind = Literal["code", "command", "argv"]
+
+
+class Observed(Opened):
+    """A box whose doings handlers are told of, where there are some. A box without hooks costs nothing more."""
+
+    _in_loop = False
+
+    def __init__(self, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> None:
+        super().__init__(config)
+        self._hooks: HookManager | None = None
+        self.hooks = hooks
+
+    @property
+    def hooks(self) -> HookManager | None:
+        """Who is told what happens in the box; may be set while it is open. Raises TypeError for another kind of manager."""
+        return self._hooks
+
+    @hooks.setter
+    def hooks(self, hooks: HookManager | None) -> None:
+        if hooks is not None:
+            from ringfence.hooks import HookManager
+
+            if not isinstance(hooks, HookManager):
+                raise TypeError(f"hooks must be a HookManager of ringfence.hooks, not {type(hooks).__name__}.")
+        self._hooks = hooks
+
+    def _telling(self, kind: Kind, command: Command) -> Telling | None:
+        """What tells of one run; None where nobody listens."""
+        if self._hooks is None:
+            return None
+        from ringfence.events import HookEvent
+
+        if not (self._hooks.wants(HookEvent.SANDBOX_EXEC) or self._hooks.wants(HookEvent.SANDBOX_DENIAL)):
+            return None
+        return Telling(self._hooks, self._open(), self._id, kind, command, in_loop=self._in_loop)
+
+    def _say_started(self) -> None:
+        """Told without waiting: a box that is open and not yet in its caller's hands must not be lost to a cancellation."""
+        if self._hooks is not None and self._world is not None:
+            from ringfence.events import HookEvent
+
+            data = {"box": self._id, "tier": self._world.prepared.backend, "policy_hash": self._world.policy.hash}
+            with _Said(self._hooks, in_loop=self._in_loop) as said:
+                said.send(HookEvent.SANDBOX_START, data)
+
+    def _say_ended(self) -> Waits[None]:
+        if self._hooks is not None and self._world is not None:
+            from ringfence.events import HookEvent
+
+            data = {"box": self._id, "tier": self._world.prepared.backend, "denials": self._world.untold}
+            with _Said(self._hooks, in_loop=self._in_loop) as said:
+                said.send(HookEvent.SANDBOX_END, data)
+                yield from said.settled()
+
+
+class _Said:
+    """Events that are told together and waited for once."""
+
+    def __init__(self, hooks: HookManager, *, in_loop: bool) -> None:
+        from ringfence.hooks import Delivery
+
+        self._hooks, self._in_loop = hooks, in_loop
+        self._delivery = Delivery()
+
+    def send(self, event: HookEvent, data: Mapping[str, Any]) -> None:
+        from ringfence.events import HookContext
+
+        self._hooks.send(event, HookContext(event, data=dict(data)), self._delivery, in_loop=self._in_loop)
+
+    def settled(self) -> Waits[None]:
+        """Until every handler has been called, at most for the bound of ringfence.hooks."""
+        from ringfence.hooks import WAIT_SECONDS
+
+        try:
+            if (descriptor := self._delivery.descriptor()) >= 0:
+                yield Readable(descriptor, time.monotonic() + WAIT_SECONDS)
+        except BaseException:
+            self._delivery.close(late=False)
+            raise
+        self._delivery.close()
+
+    def __enter__(self) -> _Said:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._delivery.close(late=False)
+
+
+class Telling:
+    """One run: a `with` block around it sends what became of it; settled() then waits for the handlers."""
+
+    def __init__(
+        self, hooks: HookManager, world: LocalWorld, box: str | None, kind: Kind, command: Command, *, in_loop: bool
+    ) -> None:
+        self.result: Result | None = None
+        self._hooks, self._box, self._kind, self._command = hooks, box, kind, command
+        self._tier = world.prepared.backend
+        self._said = _Said(hooks, in_loop=in_loop)
+        self._given_up = False
+
+    def __enter__(self) -> Telling:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        from ringfence.events import MOST_DENIALS, HookEvent
+
+        self._given_up = error is not None and not isinstance(error, Exception)
+        denials = self.result.denials if self.result else ()
+        for denial in denials[:MOST_DENIALS]:
+            self._said.send(HookEvent.SANDBOX_DENIAL, {"box": self._box, "denial": denial})
+        self._said.send(HookEvent.SANDBOX_EXEC, self._data(denials, error))
+
+    def settled(self) -> Waits[None]:
+        """Until the handlers have been called, within their bound; at once where the caller gave the run up."""
+        with self._said as said:
+            if not self._given_up:
+                yield from said.settled()
+
+    def _data(self, denials: tuple[Denial, ...], error: BaseException | None) -> dict[str, Any]:
+        from ringfence.events import MOST_TEXT
+
+        result = self.result
+        outcome: Outcome | None = result.outcome if result else Cancelled() if self._given_up else None
+        language, text = _what(self._kind, self._command)
+        failed = None if error is None or self._given_up else error.code if isinstance(error, RingfenceError) else "callback"
+        return {
+            "box": self._box,
+            "kind": self._kind,
+            "tier": self._tier,
+            "exit_code": result.exit_code if result else None,
+            "timed_out": bool(result and result.timed_out),
+            "execution_time_ms": result.execution_time_ms if result else 0.0,
+            "outcome": outcome,
+            "denials": denials,
+            "error": failed,
+            "language": language,
+            "text": text[:MOST_TEXT],
+            "text_omitted": max(0, len(text) - MOST_TEXT),
+        }
+
+
+def _what(kind: Kind, command: Command) -> tuple[str, str]:
+    """The language and the text of what was run."""
+    if kind == "command":
+        return "", command.shown[0]
+    if kind == "argv":
+        import shlex
+
+        return "", shlex.join(command.shown)
+    source = command.request.get("code", command.request.get("script"))
+    assert isinstance(source, bytes)
+    return command.shown[0].removeprefix("<").partition(" ")[0], source.decode("utf-8", "surrogateescape")
