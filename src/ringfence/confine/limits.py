@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+from ringfence.confine.disk import largest_file
 from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.config import SandboxLimits, Unasked
@@ -44,7 +45,7 @@ def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
     wanted = {
         "cpu": -(-limits.cpu_seconds // 1) if limits.cpu_seconds is not None else None,
         "open_files": limits.open_files,
-        "file_size": limits.file_size_bytes,
+        "file_size": largest_file(policy),
     }
     return {name: int(value) for name, value in wanted.items() if value is not None}
 
@@ -53,7 +54,9 @@ def asked_for(policy: ResolvedPolicy) -> bool:
     """Whether a limit of single processes differs from its default; then commands start by the slower, exact way."""
     default = SandboxLimits()
     names = ("cpu_seconds", "open_files", "file_size_bytes")
-    return any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names)
+    if any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names):
+        return True
+    return largest_file(policy) != policy.limits.file_size_bytes
 
 
 def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforced]:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from ringfence.confine import disk, seccomp
 from ringfence.confine import ids as box_ids
-from ringfence.confine import seccomp
 from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
@@ -39,8 +39,6 @@ FLAGS = (
     | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
 )  # fmt: skip
 NAME = "namespaces"
-SCRATCH_BYTES = 2 << 30
-"""Bound of the private folders together (home, temp, shm); kept in memory, so it is taken only as it is filled."""
 FULL = Enforced(Level.FULL, NAME)
 
 MAX_TREES = 200
@@ -177,7 +175,8 @@ def _plan(
         limits=rlimits(policy),
         exact=asked_for(policy),
         filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
-        scratch_bytes=SCRATCH_BYTES,
+        scratch=(disk.SCRATCH_BYTES, disk.SCRATCH_INODES),
+        added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
         protected=protected,
         rules=_filter_rules(policy.syscalls),
     )

@@ -108,7 +108,8 @@ class LaunchPlan:
     limits: Mapping[str, int]
     exact: bool
     filter: bytes = b""
-    scratch_bytes: int = 0
+    scratch: tuple[int, int] = (0, 0)  # bytes and files of the private folders together
+    added: tuple[int, int] = (0, 0)  # of these, what may come to what is there at the start; 0 for no cap
     protected: tuple[Protected, ...] = ()
     rules: tuple[str, ...] = field(default=(), compare=False)
 
@@ -131,7 +132,8 @@ class LaunchPlan:
             "limits": dict(self.limits),
             "exact": int(self.exact),
             "filter": self.filter,
-            "scratch_bytes": self.scratch_bytes,
+            "scratch": list(self.scratch),
+            "added": list(self.added),
         }
 
     def describe(self) -> list[str]:

@@ -34,12 +34,15 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
             os._exit(0)
         plan = wire.decode(wire.carried(packet, trees))
         assert isinstance(plan, dict)
+        handed: list[int] = []
         if confined:
-            confine(plan, trees)
+            handed.append(confine(plan, trees))
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, TIMER, plan)
-        wire.send(socket, {"ready": os.getpid()})
+        wire.send(socket, {"ready": os.getpid()}, handed)
+        while handed:
+            os.close(handed.pop())
         served.serve()
     except view.ViewError as error:
         _refuse(socket, {"failed": error.error, "stage": error.stage, "path": error.path})
@@ -55,15 +58,16 @@ def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
         os._exit(1)
 
 
-def confine(plan: "dict[str, Any]", trees: "list[int]") -> None:
-    """Build the view and give up every right, in the only order that works."""
+def confine(plan: "dict[str, Any]", trees: "list[int]") -> int:
+    """Build the view and give up every right, in the only order that works; a descriptor of the private folders' file system."""
     view.become(plan["uid"], plan["gid"], root_caller=bool(plan["root_caller"]))
     view.loopback_up()
     kernel.set_hostname(b"ringfence")
-    view.build(plan["steps"], trees, plan["scratch_bytes"], plan["runners"])
+    scratch = view.build(plan["steps"], trees, plan["scratch"], plan["added"], plan["runners"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
     # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     kernel.install_filter(plan["filter"])
+    return scratch

@@ -18,6 +18,7 @@ STAGE = b"/tmp"
 """Where the new root is mounted until pivot_root: only a mount point, every source has been cloned by then."""
 
 OLD_ROOT = "/.old-root"
+SCRATCH = b"/.scratch"
 NOTHING, EMPTY = b"/.ringfence/nothing", b"/.ringfence/empty"
 """What covers are copies of. They lie on the root itself, which is read-only once the box is built."""
 
@@ -80,8 +81,12 @@ def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[int,
         os.close(path)
 
 
-def build(described: bytes, trees: list[int], scratch_bytes: int, runners: dict[str, bytes]) -> None:
-    """Make the new root, carry the steps out in it, and leave the old one behind."""
+def build(described: bytes, trees: list[int], bounds: list[int], added: list[int], runners: dict[str, bytes]) -> int:
+    """Make the new root, carry the steps out in it, and leave the old one behind.
+
+    bounds: bytes and files of the private folders. added: of these what may be added to what the steps put there; 0 for no cap.
+    Returns a descriptor of those folders' file system, which tells what they hold.
+    """
     steps = parse(described)
     opened = open_sources(steps, trees)
     try:
@@ -89,7 +94,7 @@ def build(described: bytes, trees: list[int], scratch_bytes: int, runners: dict[
         os.mkdir(STAGE.decode() + OLD_ROOT, 0o700)
         kernel.pivot_root(STAGE, STAGE + OLD_ROOT.encode())
         os.chdir("/")
-        _scratch(scratch_bytes)
+        _scratch(bounds)
     except OSError as error:
         raise ViewError("root", STAGE, error.errno or 0) from None
     for index, step in enumerate(steps):
@@ -101,15 +106,32 @@ def build(described: bytes, trees: list[int], scratch_bytes: int, runners: dict[
         _file([b"file", os.fsencode(path), content, b"292"], -1)  # 0o444
     while _EMPTIES:
         os.close(_EMPTIES.popitem()[1])
-    for leftover in ("/.scratch", OLD_ROOT):  # the binds of its folders keep the scratch file system alive
+    scratch = kernel.open_path(SCRATCH, follow=False)
+    if any(added):
+        _bound(scratch, bounds, added)
+    for leftover in (SCRATCH.decode(), OLD_ROOT):  # the binds of its folders keep the scratch file system alive
         kernel.unmount(leftover.encode())
         os.rmdir(leftover)
     _seal()
+    return scratch
 
 
-def _scratch(size: int) -> None:
-    os.mkdir("/.scratch")
-    kernel.mount(b"scratch", b"/.scratch", b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=%d" % size)
+def _scratch(bounds: list[int], flags: int = 0) -> None:
+    if not flags:
+        os.mkdir(SCRATCH)
+    options = b"mode=755,size=%d,nr_inodes=%d" % (bounds[0], bounds[1])
+    kernel.mount(b"scratch", SCRATCH, b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV | flags, options)
+
+
+def _bound(scratch: int, bounds: list[int], added: list[int]) -> None:
+    """Make the file system of the private folders as large as what is there and what may be added, in whole pages."""
+    found = os.fstatvfs(scratch)
+    used = ((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree)
+    wanted = [min(most, there + more) if more else most for most, there, more in zip(bounds, used, added, strict=True)]
+    try:
+        _scratch(wanted, kernel.MS_REMOUNT)
+    except OSError as error:
+        raise ViewError("bound", SCRATCH, error.errno or 0) from None
 
 
 def _folder(step: list[bytes], tree: int) -> None:
@@ -140,7 +162,7 @@ def _mount_point(target: bytes, tree: int) -> None:
 def _private(step: list[bytes], tree: int) -> None:
     """A folder of the scratch file system, bound where the plan says: one superblock and one size for all of them."""
     target = step[1]
-    source = b"/.scratch/" + target.strip(b"/").replace(b"/", b"-")
+    source = SCRATCH + b"/" + target.strip(b"/").replace(b"/", b"-")
     os.mkdir(source)
     os.chmod(source, int(step[3]))
     os.makedirs(target, exist_ok=True)

@@ -36,6 +36,7 @@ class Box:
         self.channel, self.report, self.timer = channel, report, timer
         self.pid = 0
         self.pidfd = -1
+        self.scratch = -1  # of the private folders' file system; tells what they hold
         self.lanes = Lanes()
         self.lost = ""  # why, once it is known
         self.killed_by_deadline = False
@@ -155,10 +156,10 @@ class Box:
         self.report.close()
         if self.life:
             self.life.close()
-        for descriptor in (self.timer, self.pidfd):
+        for descriptor in (self.timer, self.pidfd, self.scratch):
             if descriptor >= 0:
                 os.close(descriptor)
-        self.timer = self.pidfd = -1
+        self.timer = self.pidfd = self.scratch = -1
 
 
 def _sent(channel: _socket.socket, request: dict[str, object], descriptors: list[int]) -> bool:
@@ -296,9 +297,11 @@ def _ready(box: Box, until: float) -> Waits[None]:
     if not (yield Readable(box.channel.fileno(), until)):
         raise SandboxLostError("the box was not ready in time.")
     try:
-        packet, _ = wire.receive(box.channel, 0)
+        packet, descriptors = wire.receive(box.channel, 1)
     except (OSError, wire.WireError):
-        packet = b""
+        packet, descriptors = b"", []
+    for descriptor in descriptors:  # of a guest in whose box nothing has run yet
+        box.scratch = descriptor
     if not packet:
         raise SandboxLostError("the box died while it was made.")
     match messages.parse(packet):
