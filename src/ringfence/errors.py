@@ -26,6 +26,12 @@ class RingfenceError(Exception):
         self.fields = fields
         Exception.__init__(self, f"{message} {self.next_step}".strip())  # the builtin cousins have initialisers of their own
 
+    def for_model(self) -> str:
+        """What to tell a model, as Result.for_model does; of what ringfence could not do: that its code was not the cause."""
+        from ringfence import for_model  # words, for those who ask
+
+        return for_model.of_error(self)
+
 
 class ConfigError(RingfenceError, ValueError):
     """A value of the configuration is not acceptable."""

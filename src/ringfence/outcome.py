@@ -89,6 +89,8 @@ class Denial:
     detail: str = ""
 
 
+REPORT_AS = "sandbox_denial"
+"""What a denial is called where it is told: `on_violation.report_as` of a policy file, which knows no other; hooks; for_model."""
 REFUSED = "on_planted: refuse"
 """The rule of a denial that makes its result a failure."""
 
@@ -292,6 +294,15 @@ class Result:
     def ok(self) -> bool:
         """Whether the command ran and returned 0, and planted nothing that the policy refuses."""
         return self.outcome == Exited(0) and not self.refused
+
+    def for_model(self) -> str:
+        """What to tell a model of this run, beside its output: a line for how it ended, for each denial, for output that was cut.
+
+        Each line is `[kind] what happened, why, what can be done`; text from inside is escaped and bounded, and ends no line.
+        """
+        from ringfence import for_model  # words, for those who ask
+
+        return for_model.of_result(self)
 
     def raise_for_status(self) -> Result:
         """This result if it is ok; else PlantedError, CommandFailedError, CapExceededError, CommandNotFoundError or

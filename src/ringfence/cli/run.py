@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import running
-from ringfence.errors import CommandError
+from ringfence.errors import CommandError, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.outcome import Result
@@ -68,7 +68,7 @@ def _piped(box: Sandbox, argv: list[str]) -> Result:
 
 
 def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
-    """The result as data, its output within it. Not promised: output that is not UTF-8, byte by byte."""
+    """The result as data, its output within it; or the failure of ours. Not promised: output that is not UTF-8, byte by byte."""
     import json
 
     from ringfence.cli import relay
@@ -79,8 +79,12 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
     if source >= 0:
         with open(source, "rb", closefd=False) as file:
             data = file.read()
-    with Sandbox(running.config(given)) as box:
-        result = box.run(argv, input=data)
+    try:
+        with Sandbox(running.config(given)) as box:
+            result = box.run(argv, input=data)
+    except RingfenceError as error:  # the message and the exit status follow
+        print(json.dumps({"error": error.code, "message": str(error), "for_model": error.for_model()}))
+        raise
     print(json.dumps(_data(result)))
     return running.status_of(result)
 
@@ -100,6 +104,7 @@ def _data(result: Result) -> dict[str, object]:
         "usage": asdict(result.usage),
         "files_created": result.files_created,
         "denials": [asdict(denial) for denial in result.denials],
+        "for_model": result.for_model(),
         "notes": result.notes,
         "enforcement": asdict(result.enforcement),
         "backend": result.backend,
