@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringfence import SandboxConfig, SandboxLimits
-from ringfence.confine.limits import Lacking, limits_enforced
+from ringfence.confine.limits import Lacking, limits_enforced, notes
 from ringfence.errors import UnenforceableError
-from ringfence.outcome import Enforced, Level
+from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 
 NO_GROUPS = {"memory": Lacking("no group is delegated", "Delegate one"), "max_processes": Lacking("no group is delegated")}
@@ -40,6 +40,16 @@ def test_a_cap_that_best_effort_names_is_reported_as_none_with_its_cause() -> No
     assert (held.level, held.by) == (Level.NONE, "")
     assert held.note == "no group is delegated; best_effort goes without it"
     assert limits_enforced(policy("resources", max_processes=10), GROUPS)["max_processes"].level is Level.FULL
+
+
+def test_what_best_effort_did_to_caps_is_noted() -> None:
+    asked = policy("resources.cpu", "resources.open_files", cpu_limit=1)
+    said = notes(asked, Enforcement(**limits_enforced(asked)))
+    assert said == (
+        "resources.cpu.limit is not enforced, as best_effort allows: not built in this version.",
+        "best_effort names resources.open_files, of which nothing is asked that is not enforced.",
+    )
+    assert notes(policy(cpu_limit=1), Enforcement()) == ()
 
 
 def test_a_default_that_nothing_holds_is_reported_as_none_and_refuses_no_box() -> None:

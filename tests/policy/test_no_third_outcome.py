@@ -43,7 +43,7 @@ LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
     "lifetime_seconds": (1, ends_at("wall", "import time; time.sleep(20)")),
     "idle_seconds": (0.3, is_gone_when_nobody_uses_it),
     "cpu_guaranteed": (1, None),
-    "cpu_limit": (1, None),
+    "cpu_limit": (0.1, lambda box: box.run(["nproc"]).stdout == "1\n"),
     "memory_bytes": (1 << 20, None),
     "memory_guaranteed_bytes": (1, None),
     "max_processes": (1, None),

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 from ringfence.confine.disk import largest_file
 from ringfence.errors import UnenforceableError
-from ringfence.outcome import Enforced, Level
-from ringfence.policy.config import SandboxLimits, Unasked
+from ringfence.outcome import Enforced, Enforcement, Level
+from ringfence.policy.config import UNBUILT, SandboxLimits, Unasked
 from ringfence.policy.resolve import ResolvedPolicy
 
 CAPS: Mapping[str, str] = {
@@ -87,6 +87,29 @@ def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforce
     if refused:
         raise _error(refused, policy)
     return held
+
+
+def notes(policy: ResolvedPolicy, enforcement: Enforcement) -> tuple[str, ...]:
+    """What best_effort did: a note for each cap that the box goes without, and for what was named in vain."""
+    if not policy.best_effort:
+        return ()
+    from ringfence.policy.keys import KEY_OF
+    from ringfence.policy.unbuilt import IDLE, is_excused, is_limit
+
+    without = {
+        KEY_OF[f"limits.{limit}"]: getattr(enforcement, cap).note.partition(";")[0]
+        for cap, limit in CAPS.items()
+        if f"limits.{limit}" not in UNBUILT
+        and getattr(policy.limits, limit) is not None
+        and getattr(enforcement, cap).level is Level.NONE
+    }
+    said = [
+        f"{key} is not enforced, as best_effort allows: {cause}."
+        for key, cause in without.items()
+        if is_excused(key, policy.best_effort)
+    ]
+    idle = [path for path in policy.best_effort if is_limit(path) and not any(is_excused(key, (path,)) for key in without)]
+    return (*said, *(IDLE.format(path) for path in idle))
 
 
 def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:

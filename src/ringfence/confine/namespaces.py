@@ -21,6 +21,9 @@ from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
+from ringfence.confine.processors import Taken as Processors
+from ringfence.confine.processors import offer as processors_offer
+from ringfence.confine.processors import steps as processors_steps
 from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import FULL_ACCESS, HOME, PRIVATE, RUNNER, SYSTEM, view_for
@@ -69,7 +72,8 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
 
-    held: list[Held | Taken] = []
+    processors = Processors(policy.limits.cpu_limit)
+    held: list[Held | Taken | Processors] = [processors]
 
     def release() -> None:
         for each in held:
@@ -86,17 +90,17 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         seen = (*SYSTEM, "/etc", *tools.read_only)
         covers = covers_for(policy, os.path.expanduser("~"), seen, count_owners=root_caller, along=_readers(policy, held))
         found, protected = _protected(policy, covers, held)
-        plan = _plan(policy, ids, tools, covers, found.folders, protected, root_caller=root_caller)
+        plan = _plan(policy, ids, tools, covers, found.folders, protected, processors.chosen, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
     except BaseException:
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
-    enforced = partial(_enforcement, policy, covers, protected, root_caller)
+    enforced = partial(_enforcement, policy, covers, protected, root_caller, processors.chosen)
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules)
 
 
-def _readers(policy: ResolvedPolicy, held: list[Held | Taken]) -> Mapping[str, Along]:
+def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
     """Who looks through the writable folders for repositories, so that one walk serves both; held receives them."""
     if policy.workspace is None and not policy.writable:
         return {}
@@ -107,7 +111,9 @@ def _readers(policy: ResolvedPolicy, held: list[Held | Taken]) -> Mapping[str, A
     return {path: tree for path, tree in taken.trees.items() if not tree.version}  # else it is known what they hold
 
 
-def _protected(policy: ResolvedPolicy, covers: Covers, held: list[Held | Taken]) -> tuple[Found, tuple[Protected, ...]]:
+def _protected(
+    policy: ResolvedPolicy, covers: Covers, held: list[Held | Taken | Processors]
+) -> tuple[Found, tuple[Protected, ...]]:
     """What is protected in the folders of the host, with what was made for it; held receives what is to be released."""
     if policy.workspace is None and not policy.writable:
         return NOTHING_FOUND, ()
@@ -145,6 +151,7 @@ def _plan(
     covers: Covers,
     folders: tuple[Folder, ...],
     protected: tuple[Protected, ...],
+    processors: tuple[int, ...],
     *,
     root_caller: bool,
 ) -> LaunchPlan:
@@ -163,7 +170,7 @@ def _plan(
     return LaunchPlan(
         flags=FLAGS,
         ids=ids,
-        view=mounted + View.of(steps_for(protected)) + covering,
+        view=mounted + View.of(steps_for(protected)) + covering + View.of(processors_steps(processors)),
         environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
@@ -177,6 +184,7 @@ def _plan(
         filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
         scratch=(disk.SCRATCH_BYTES, disk.SCRATCH_INODES),
         added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
+        processors=processors,
         protected=protected,
         rules=_filter_rules(policy.syscalls),
     )
@@ -279,7 +287,9 @@ def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str],
     return _idmaps[key]
 
 
-def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protected, ...], root_caller: bool) -> Enforcement:
+def _enforcement(
+    policy: ResolvedPolicy, covers: Covers, protected: tuple[Protected, ...], root_caller: bool, processors: tuple[int, ...]
+) -> Enforcement:
     groups = Enforced(
         Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
     )
@@ -294,7 +304,7 @@ def _enforcement(policy: ResolvedPolicy, covers: Covers, protected: tuple[Protec
         ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
         environment=Enforced(Level.FULL, "execve", "made from nothing"),
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
-        **limits_enforced(policy),
+        **limits_enforced(policy, processors_offer(processors, policy.limits.cpu_limit, confined=True)),
     )
 
 

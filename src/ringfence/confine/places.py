@@ -167,7 +167,7 @@ class Places:
         return any(host != each and within(host, each) for each in self._mounts[tree.source])
 
     def _made(self, path: str, step: Step) -> Place:
-        if step.kind in ("file", "link"):
+        if step.kind in ("file", "link", "replace"):
             return Place(path, "made", step)
         if step.kind in ("private", "folder"):
             is_there = path == step.target or path in self._on_the_way

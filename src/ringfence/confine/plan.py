@@ -43,8 +43,8 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that needs no source: folder, private, link, file, proc, devpts, cover, readonly; and what is done with a path of
-    a workspace, whose identity is checked like a tree's: cover, pin, protect, private-file, private-folder."""
+    """A step that needs no source: folder, private, link, file, replace, proc, devpts, cover, readonly; and what is done with a
+    path of a workspace, whose identity is checked like a tree's: cover, pin, protect, private-file, private-folder."""
 
     kind: str
     target: str
@@ -55,7 +55,7 @@ class Step:
     @property
     def holds_more(self) -> bool:
         """Whether what is below the target is of this step too."""
-        return self.kind not in ("link", "file", "folder")
+        return self.kind not in ("link", "file", "folder", "replace")
 
     def __str__(self) -> str:
         leads = self.kind in ("link", "private-file", "private-folder")
@@ -110,6 +110,7 @@ class LaunchPlan:
     filter: bytes = b""
     scratch: tuple[int, int] = (0, 0)  # bytes and files of the private folders together
     added: tuple[int, int] = (0, 0)  # of these, what may come to what is there at the start; 0 for no cap
+    processors: tuple[int, ...] = ()
     protected: tuple[Protected, ...] = ()
     rules: tuple[str, ...] = field(default=(), compare=False)
 
@@ -134,6 +135,7 @@ class LaunchPlan:
             "filter": self.filter,
             "scratch": list(self.scratch),
             "added": list(self.added),
+            "processors": self.processors,
         }
 
     def describe(self) -> list[str]:
@@ -142,6 +144,7 @@ class LaunchPlan:
         lines += [str(each) for each in self.protected]
         lines += [f"set {name}={value}" for name, value in self.environment.items()]
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]
+        lines += [f"run on processors {', '.join(map(str, self.processors))}"] if self.processors else []
         lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]
         return lines
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
+from ringfence.confine.processors import Taken as Processors
+from ringfence.confine.processors import offer
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
@@ -39,6 +41,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     except BaseException:
         remove(folder)
         raise
+    processors = Processors(policy.limits.cpu_limit)
     runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
     plan = LaunchPlan(
         flags=0,
@@ -54,14 +57,20 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         preload=policy.preload,
         limits=rlimits(policy),
         exact=asked_for(policy),
+        processors=processors.chosen,
     )
     enforcement = Enforcement(
         environment=Enforced(Level.FULL, "execve", "made from nothing"),
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
-        **limits_enforced(policy),
+        **limits_enforced(policy, offer(processors.chosen, policy.limits.cpu_limit, confined=False)),
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=lambda: remove(folder))
+
+    def release() -> None:
+        processors.release()
+        remove(folder)
+
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release)
 
 
 def _reclaim(parent: str) -> None:

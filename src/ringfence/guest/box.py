@@ -35,6 +35,8 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         plan = wire.decode(wire.carried(packet, trees))
         assert isinstance(plan, dict)
         handed: list[int] = []
+        if plan["processors"]:
+            os.sched_setaffinity(0, plan["processors"])
         if confined:
             handed.append(confine(plan, trees))
         else:

@@ -184,6 +184,13 @@ def _file(step: list[bytes], tree: int) -> None:
     os.close(descriptor)
 
 
+def _replace(step: list[bytes], tree: int) -> None:
+    """Put a file in the place of one of the host or the kernel; it lies on the root itself, which is read-only in the end."""
+    instead = b"/.ringfence/" + step[1].strip(b"/").replace(b"/", b"-")
+    _file([step[0], instead, *step[2:]], -1)
+    _bind(instead, step[1], kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV)
+
+
 def _create(target: bytes, mode: int) -> int:
     try:
         return os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -279,6 +286,7 @@ _ACTIONS = {
     b"private": _private,
     b"link": _link,
     b"file": _file,
+    b"replace": _replace,
     b"proc": _proc,
     b"devpts": _devpts,
     b"cover": _cover,

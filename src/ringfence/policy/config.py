@@ -73,7 +73,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
     "limits.cpu_guaranteed": ((None,), "control groups"),
-    "limits.cpu_limit": ((None,), "control groups"),
     "limits.memory_guaranteed_bytes": ((None,), "control groups"),
     "limits.memory_bytes": ((None,), "control groups"),
     "limits.max_processes": ((None,), "control groups"),

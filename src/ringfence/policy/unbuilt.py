@@ -60,6 +60,14 @@ BOX_DOES_NOT_GIVE = (("allow_network", True, "egress by name; only tier 'process
 """What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 
+IDLE = "best_effort names {}, of which nothing is asked that is not enforced."
+
+
+def is_limit(path: str) -> bool:
+    """Whether a path of best_effort names a limit of this version, or a map that has some."""
+    return any(is_excused(key, (path,)) for key, (name, _) in FIELDS.items() if name.startswith("limits.") and name not in UNBUILT)
+
+
 def is_excused(key: str, best_effort: Sequence[str]) -> bool:
     """Whether best_effort names a key, or a map that it is in."""
     return any(key == path or key.startswith(f"{path}.") for path in best_effort)
@@ -81,4 +89,5 @@ def refuse(config: SandboxConfig) -> tuple[str, ...]:
         )
     notes = [f"{refusal.key} is not enforced, as best_effort allows: it waits for {refusal.waits_for}." for refusal in found]
     idle = [path for path in config.best_effort if not any(is_excused(refusal.key, (path,)) for refusal in found)]
-    return (*notes, *(f"best_effort names {path}, of which nothing is asked that is not enforced." for path in idle))
+    # What becomes of a limit is known when the host was asked.
+    return (*notes, *(IDLE.format(path) for path in idle if not is_limit(path)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
+from ringfence.confine.limits import notes as cap_notes
 from ringfence.confine.plan import Prepared
 from ringfence.outcome import REFUSED, Change, Denial, Enforcement, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
@@ -292,6 +293,7 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
     try:
         making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
+        prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
         box = yield from making.complete(host.why_no_namespaces)
         if watch:
@@ -312,7 +314,8 @@ def _rehearse_tier(
     prepared = _prepared(tier, policy, making, notes)
     try:
         yield from making.rehearse(host.why_no_namespaces)
-        return policy, prepared, prepared.enforcement()
+        enforcement = prepared.enforcement()
+        return policy, replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement))), enforcement
     finally:
         making.abandon()
         for tree in prepared.trees:
