@@ -137,11 +137,11 @@ def _of_outcome(outcome: Outcome, argv: tuple[str, ...], denied: bool) -> str:
 def _of_cap(cap: CapHit) -> str:
     lifetime = cap.kind in ("wall", "lifetime") and "lifetime" in f"{cap.kind} {cap.enforced_by}"
     what, unit, advice, key = LIFETIME if lifetime else CAPS.get(cap.kind, (plain(cap.kind, 40), "", "Use less of it", ""))
-    observed = "" if cap.observed is None else f", {_amount(cap.observed, unit)} were seen"
+    observed = "" if cap.observed is None else f"; {_amount(cap.observed, unit)} seen"
     raised = f", or ask for a higher {key}" if key else ""
     kind, limit, by = plain(cap.kind, 40), _amount(cap.limit, unit), plain(cap.enforced_by, 80)
     return (
-        f"[cap:{kind}] The command was ended by the sandbox: it reached the limit of {limit} for the {what} (by {by}{observed}). "
+        f"[cap:{kind}] The sandbox ended the command at the limit of {limit} for the {what} ({by}{observed}). "
         f"What it wrote until then is kept. {advice}{raised}."
     )
 
@@ -184,7 +184,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 def _amount(value: float, unit: str) -> str:
     if unit != "B":
-        return f"{value:.4g} {unit}".rstrip() if value < 10_000 else f"{value:.0f} {unit}".rstrip()
+        return f"{value:.3g} {unit}".rstrip() if value < 1000 else f"{value:.0f} {unit}".rstrip()
     for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= size:
             return f"{value / size:.2f}".rstrip("0").rstrip(".") + f" {name}"
