@@ -244,3 +244,24 @@ def test_a_box_that_breaks_its_own_shell_is_not_called_lost() -> None:
         assert box.run(["sh", "-c", "PATH=; true; nothing"]).outcome == Exited(127)
         assert box.run(["sh", "-c", "kill -9 $$"]).outcome == Signaled(9)
         assert box.run(["true"]).ok
+
+
+def test_a_lost_box_that_its_caller_still_holds_costs_the_zygote_nothing() -> None:
+    """Counted in turns of its loop, by what the kernel says of its CPU time: one that spins takes all that there is."""
+
+    def spent() -> int:
+        fields = Path(f"/proc/{zygote.current().pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    with Sandbox(SandboxConfig()) as lost:
+        os.kill(lost._open().box.pid, signal.SIGKILL)
+        with pytest.raises(SandboxLostError):
+            lost.run(["true"])
+        before = spent()
+        until = time.process_time() + 0.3  # of our own time, so that the zygote had its turn however busy the machine is
+        while time.process_time() < until:
+            pass
+        assert spent() - before < 5  # hundredths of a second
+        for _ in range(5):
+            with Sandbox(SandboxConfig()) as box:
+                assert box.run(["true"]).ok

@@ -62,8 +62,10 @@ class Zygote:
 
     def serve(self) -> None:
         while True:
-            for descriptor, _ in self.poll.poll():
-                if descriptor == self.control.fileno():
+            control = self.control.fileno()
+            # Requests last: they make descriptors, and an event of before must not be taken for one of a new box.
+            for descriptor, _ in sorted(self.poll.poll(), key=lambda event: event[0] == control):
+                if descriptor == control:
                     if not self._request():
                         self._end_all()
                         return
@@ -167,8 +169,13 @@ class Zygote:
             os.close(descriptor)
         wire.send_to(ended.report, {"exited": status, "reason": ended.reason})
         del self.by_pidfd[ended.pidfd]
+        self.poll.unregister(ended.pidfd)  # the caller holds it too, and epoll(7) goes on telling of it after our close()
         for timer in ended.timers:
             del self.by_timer[timer]
+            try:
+                self.poll.unregister(timer)
+            except FileNotFoundError:
+                pass  # it has fired
         for descriptor in (ended.pidfd, ended.report, *ended.timers):
             os.close(descriptor)
 
