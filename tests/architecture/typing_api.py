@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import assert_type, cast
 
 import ringfence
 import ringfence.sync
@@ -19,6 +19,7 @@ from ringfence import (
     SandboxLimits,
     Transfer,
 )
+from ringfence.hooks import HookContext, HookEvent, HookManager, Registration, SandboxExecData
 from ringfence.outcome import CapKind, Reason, Usage
 
 
@@ -55,6 +56,7 @@ def results(result: Result) -> None:
     assert_type(result.usage, Usage)
     assert_type(result.enforcement, Enforcement)
     assert_type(result.raise_for_status(), Result)
+    assert_type(result.for_model(), str)
     outcome: Outcome = result.outcome
     match outcome:
         case ringfence.Exited(code=code):
@@ -78,6 +80,18 @@ def without_await() -> None:
         assert_type(box.files.stat("file"), FileInfo)
         assert_type(box.connect(80).read(), bytes)
         assert_type(box.upload("file", "there"), Transfer)
+
+
+async def watching(hooks: HookManager) -> None:
+    async def handler(context: HookContext) -> None:
+        assert_type(context.event, HookEvent)
+        assert_type(cast(SandboxExecData, context.data)["outcome"], Outcome | None)
+
+    assert_type(hooks.on(HookEvent.SANDBOX_EXEC, handler), Registration)
+    assert_type(hooks.on(HookEvent.SANDBOX_END, print), Registration)
+    with ringfence.sync.Sandbox(SandboxConfig(), hooks=hooks) as box:
+        assert_type(box.hooks, HookManager | None)
+    await hooks.emit(HookEvent.SANDBOX_START, HookContext(HookEvent.SANDBOX_START))
 
 
 def policies() -> None:
