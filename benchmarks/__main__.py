@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import fresh, large, warm
+from benchmarks import caps, fresh, large, warm
 from benchmarks.measure import HEADING
 from ringfence.sync import SandboxConfig
 
@@ -26,6 +26,7 @@ def main() -> int:
     missed = 0
     for measured in (
         lambda: warm.commands(config, rounds),
+        lambda: [caps.overhead(config, rounds)],
         lambda: [warm.programs(config, rounds // 3)],
         lambda: [fresh.one_program(config, rounds // 6)],
         lambda: large.first_and_next(rounds // 6),

@@ -135,7 +135,7 @@ def _of_outcome(outcome: Outcome, argv: tuple[str, ...], denied: bool) -> str:
 
 
 def _of_cap(cap: CapHit) -> str:
-    lifetime = cap.kind in ("wall", "lifetime") and "lifetime" in f"{cap.kind} {cap.enforced_by}"
+    lifetime = cap.kind == "wall" and cap.enforced_by.startswith("lifetime")
     what, unit, advice, key = LIFETIME if lifetime else CAPS.get(cap.kind, (plain(cap.kind, 40), "", "Use less of it", ""))
     observed = "" if cap.observed is None else f"; {_amount(cap.observed, unit)} seen"
     raised = f", or ask for a higher {key}" if key else ""

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +20,7 @@ from ringfence.outcome import (
     REPORT_AS,
     Cancelled,
     CapHit,
+    CapKind,
     Denial,
     Enforcement,
     Exited,
@@ -52,7 +53,7 @@ GOLDEN = {
     "killed": result(Signaled(9)),
     "crashed": result(Signaled(11)),
     "deadline": result(CapHit("wall", 2, 2.013, "deadline of the call")),
-    "life of the box": result(CapHit("wall", 3600, None, "lifetime of the box")),
+    "life of the box": result(CapHit("wall", 3600, None, "lifetime of the box: the zygote ended all of it")),
     "memory": result(CapHit("memory", 128 << 20, 131 << 20, "cgroup")),
     "disk": result(CapHit("disk", 1 << 20, 1 << 20, "sized tmpfs")),
     "processes": result(CapHit("processes", 20, None, "pids controller")),
@@ -103,8 +104,8 @@ def test_what_failed_of_ours_is_told_apart_from_the_code_and_from_a_call_that_wa
 
 def test_every_kind_reason_and_cap_has_words_of_its_own_and_names_a_key_that_there_is() -> None:
     assert for_model.NOT_STARTED.keys() == set(Reason)
-    kinds = {"cpu", "wall", "memory", "idle", "processes", "open_files", "file_size", "disk", "inodes"}
-    assert for_model.CAPS.keys() == kinds
+    kinds = get_args(CapKind)
+    assert for_model.CAPS.keys() == set(kinds)
     assert all(is_key(key) for *_, key in (*for_model.CAPS.values(), for_model.LIFETIME))
     texts = {result(CapHit(kind, 5, None, "x")).for_model() for kind in kinds}
     texts |= {result(NotStarted(reason, "x", errno.EPERM)).for_model() for reason in Reason}
