@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ringfence.confine.places import Places
+from ringfence.confine.acts import Acts
 from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import blocking
 from ringfence.world.local import rehearse
 
 if TYPE_CHECKING:
+    from ringfence.confine.places import Places
     from ringfence.confine.plan import LaunchPlan
     from ringfence.outcome import Enforcement
     from ringfence.policy.resolve import ResolvedPolicy
@@ -123,9 +124,14 @@ class Explanation:
         return "\n".join(line for name, lines in self.sections() for line in (f"{name}:", *(f"  {each}" for each in lines)))
 
     @cached_property
+    def acts(self) -> Acts:
+        """What decides whether a path may be read or written."""
+        return Acts(self.policy, self.plan, self.backend, self.covered)
+
+    @property
     def places(self) -> Places:
         """The view of the plan, to look up paths in."""
-        return Places(self.plan, self.policy)
+        return self.acts.places
 
     def command(self, argv: Sequence[str]) -> Answer:
         """Which file argv would start in the box, by the box's own PATH, and what keeps it from running."""

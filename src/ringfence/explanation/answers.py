@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ringfence.confine.acts import FLOOR
 from ringfence.confine.places import Place
-from ringfence.confine.plan import Tree
 from ringfence.confine.programs import program
 from ringfence.errors import ArgumentError
-from ringfence.policy.decide import LOOPBACK, VARIABLES, Decision, decide, protected_in_git
-from ringfence.policy.patterns import covers, within
-from ringfence.policy.secrets import ANYWHERE_GLOBS
+from ringfence.policy.decide import LOOPBACK, VARIABLES, Decision, decide
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 HTTPS = 443
 """The port that a host is asked for where none is given."""
-FLOOR = Decision(True, "tier process", "it confines nothing: this is what the caller may do")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,8 @@ def of_path(explained: Explanation, path: str) -> Answer:
     places = explained.places
     plain = os.path.normpath(os.path.join(explained.plan.workdir, path))
     place = places.look(plain)
-    protected = _protected(explained, place)
-    read, write = _read(explained, plain, place), _write(explained, plain, place, protected)
+    protected = explained.acts.protected(place)
+    read, write = explained.acts.read(plain, place), explained.acts.write(plain, place)
     details = [f"it is {place.path}"] if place.path != plain else []
     details += [f"{each.how}: {each}" for each in explained.plan.protected if each.how == "pin" and each.path == place.path]
     return Answer(plain, _state(place, protected, read, write), (("read", read), ("write", write)), tuple(details))
@@ -82,85 +79,6 @@ def _state(place: Place, protected: Protected | None, read: Decision, write: Dec
     if read.allowed:
         return "readable and writable" if write.allowed else "readable, not writable"
     return "there, and closed"
-
-
-def _read(explained: Explanation, plain: str, place: Place) -> Decision:
-    by_policy = _decided(explained, "read", plain)
-    match place.kind:
-        case "covered":
-            rule = explained.covered.get(place.stopped_at, "")
-            if not rule:
-                return Decision(False, "built in", f"{place.stopped_at} may hold credentials or tells of the host")
-            if rule in ANYWHERE_GLOBS:
-                rule = f"built in: {rule.lstrip('/')}"
-            if rule.startswith("built in"):
-                return Decision(False, rule, f"the list of secrets closes {place.stopped_at}")
-            if rule.startswith("/"):
-                return Decision(False, "filesystem.deny", f"{rule} closes {place.stopped_at}")
-            return Decision(False, "built in", f"{place.stopped_at} is {rule}")
-        case "closed":
-            return Decision(False, "its owner and mode", f"the box's user may not enter {place.stopped_at}")
-        case "absent":
-            if by_policy.allowed or explained.backend == "process":
-                gone = "is no folder" if place.found is not None else "is not there"
-                return Decision(False, "the host", f"{place.stopped_at or place.path} {gone}")
-            return by_policy
-    if not explained.places.may(place, os.R_OK):
-        return Decision(False, "its owner and mode", "the box's user may not read it")
-    return by_policy if by_policy.allowed else Decision(True, "the plan", _what(place))
-
-
-def _write(explained: Explanation, plain: str, place: Place, protected: Protected | None) -> Decision:
-    if place.kind in ("covered", "closed"):
-        return _read(explained, plain, place)
-    if protected and protected.how != "pin":
-        named = next((rule for rule in explained.policy.protect if covers(rule, protected.path)), "")
-        built_in = f"built in: {protected_in_git(protected.path) or os.path.basename(protected.path)}"
-        what = str(protected).partition(": ")[2]
-        return Decision(False, "filesystem.protect", f"{named} {what}") if named else Decision(False, built_in, what)
-    by_policy = _decided(explained, "write", plain)
-    if place.kind == "absent":
-        return _make(explained, by_policy, place)
-    if place.read_only:
-        return by_policy if not by_policy.allowed else Decision(False, "the plan", _what(place))
-    if not explained.places.may(place, os.W_OK):
-        return Decision(False, "its owner and mode", "the box's user may not write it")
-    return by_policy if by_policy.allowed else Decision(True, "the plan", _what(place))
-
-
-def _make(explained: Explanation, by_policy: Decision, place: Place) -> Decision:
-    """Whether something can be made where nothing is, with the folders above it."""
-    if place.found is not None and not place.is_folder:
-        return Decision(False, "the host", f"{place.stopped_at} is no folder")
-    above = explained.places.look(os.path.dirname(place.stopped_at or place.path))
-    if above.kind in ("host", "copy", "own") and not above.read_only:
-        if not explained.places.may(above, os.W_OK):
-            return Decision(False, "its owner and mode", f"the box's user may not write {above.path}")
-        return by_policy if by_policy.allowed else Decision(True, "the plan", _what(above))
-    return by_policy if not by_policy.allowed else Decision(False, "the plan", f"{above.path} cannot be written")
-
-
-def _decided(explained: Explanation, verb: str, plain: str) -> Decision:
-    if explained.backend == "process":
-        return FLOOR
-    named = {
-        folder.path for folder in (explained.policy.workspace, *explained.policy.read_only, *explained.policy.writable) if folder
-    }
-    mounts = {
-        step.target: isinstance(step, Tree) and step.writable
-        for step in explained.plan.view.steps
-        if step.target not in named and (isinstance(step, Tree) or step.kind in ("file", "link", "proc", "devpts"))
-    }
-    return decide(explained.policy, verb, plain, home=os.path.expanduser("~"), mounts=mounts)
-
-
-def _what(place: Place) -> str:
-    return str(place.by) if place.by else f"{place.path} is a folder on the way to what the box has"
-
-
-def _protected(explained: Explanation, place: Place) -> Protected | None:
-    holding = [each for each in explained.plan.protected if within(place.path, each.path) and each.how != "pin"]
-    return max(holding, key=lambda each: len(each.path), default=None)
 
 
 def of_host(explained: Explanation, host: str) -> Answer:
