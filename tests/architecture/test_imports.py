@@ -10,7 +10,7 @@ import pytest
 from architecture.tree import PACKAGE, imports_of, modules
 
 LEAVES = {"outcome", "errors", "events", "hooks", "for_model"}
-BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace"}
+BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace", "denials"}
 PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", ""}
 
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
@@ -33,8 +33,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "confine.toolchains": LEAVES | {"confine.toolchains"},
     "guest": {"guest"},
     "process": LEAVES | {"process", "policy", "confine.plan", "guest.wire", "guest.kernel"},
+    "denials": LEAVES | {"policy", "confine.acts", "confine.places", "confine.plan", "denials"},
     "world": LEAVES | {"policy", "process", "world"},
-    "world.local": LEAVES | {"policy", "process", "world", "confine"},
+    "world.local": LEAVES | {"policy", "process", "world", "confine", "denials"},
     **dict.fromkeys(("world.files", "world.processes"), LEAVES | {"policy", "process", "world", "guest.wire"}),
     "egress": LEAVES | {"policy", "egress"},
     "snapshot": LEAVES | {"policy", "world", "snapshot"},

@@ -25,6 +25,13 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
 
+    @property
+    def text(self) -> str:
+        """All of what was asked to be run, as text: the words, and the program where there is one."""
+        program = self.request.get("code") or self.request.get("script") or b""
+        assert isinstance(program, bytes)
+        return "\n".join((*self.shown, program.decode("utf-8", "replace")))
+
 
 def of_argv(argv: object) -> tuple[str, ...]:
     """argv as strings. Raises TypeError for one string, ArgumentError for what no execve takes."""

@@ -12,7 +12,7 @@ from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.limits import notes as cap_notes
 from ringfence.confine.plan import Prepared
-from ringfence.outcome import REFUSED, Change, Denial, Enforcement, Result
+from ringfence.outcome import REFUSED, Change, Denial, Enforcement, Exited, Outcome, Output, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -22,6 +22,7 @@ from ringfence.process.wait import Interrupted, Waits
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch
+    from ringfence.denials.inferred import Inference
     from ringfence.world.files import FileWork
 
 Callback = Callable[[bytes], None]
@@ -41,6 +42,8 @@ class LocalWorld:
         self.changed: tuple[Change, ...] = ()  # as it was last asked for
         self._runs: list[Run] = []
         self.untold: tuple[Denial, ...] = ()  # what the last look found, after the last result
+        self.inferred: list[Denial] = []  # what all results have told of their own
+        self._inference: Inference | None = None
 
     @property
     def workdir(self) -> str:
@@ -97,11 +100,30 @@ class LocalWorld:
         outcome = run.outcome()
         output, error_output = run.output()
         denials, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
+        inferred = self._inferred(outcome, error_output, command)
+        if inferred:
+            from ringfence.denials.inferred import merged
+
+            denials = merged(denials, inferred)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
+
+    def _inferred(self, outcome: Outcome, said: Output, command: Command) -> tuple[Denial, ...]:
+        """What the command said it was refused, where the policy closes that. Nothing said costs nothing."""
+        if not said.head and not said.tail:
+            return ()
+        from ringfence.denials.inferred import Inference  # most commands complain of nothing
+        from ringfence.denials.reading import text_of
+
+        if self._inference is None:
+            self._inference = Inference(self.policy, self.prepared.plan, self.prepared.backend, self.prepared.covered)
+        code = outcome.code if isinstance(outcome, Exited) else None
+        told = self._inference.of_run(text_of((said.head, said.tail)), command.text, self.folder_for(command.cwd), code)
+        self.inferred += told
+        return told
 
     def before_run(self) -> int:
         """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised. Returns a mark."""
@@ -383,13 +405,13 @@ class Opened:
         return self._world.planted()
 
     def denials(self) -> tuple[Denial, ...]:
-        """Everything that was observed over the life of the box, in order: what results have told, and what none could.
+        """Everything of the life of the box: what was observed, in order, told by results or not; then what results inferred.
 
         After the end of the box too, whose last look may find something.
         """
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
-        return tuple(self._world.watch.told) if self._world.watch else ()
+        return (*(self._world.watch.told if self._world.watch else ()), *self._world.inferred)
 
     def apply_changes(self, keys: Sequence[str]) -> list[str]:
         """Take settings over into the host's files: those of keys that the last call of changes() offered.
