@@ -78,7 +78,10 @@ Outcome: TypeAlias = Exited | Signaled | CapHit | NotStarted | Cancelled
 class Denial:
     """Something the boundary refused, or that a box left for a program outside to run (kind 'planted').
 
-    evidence is 'observed' or 'inferred'; remedy is the policy line that would allow it; detail says more about the target.
+    kind is read, write, exec, net, syscall, cap, planted or unprotected. evidence is 'observed' (by what the box cannot write to)
+    or 'inferred' (a program said so on stderr, and the policy does close it: a program that lies can say it too). rule is the
+    one that `explain` names; remedy the policy line that would allow it, keys joined by dots, None where no line does; detail
+    says more about the target.
     """
 
     kind: str

@@ -211,10 +211,18 @@ def test_a_folder_that_was_closed_to_us_hides_nothing(workspace: Path) -> None:
         if os.geteuid() == 0:
             assert planted(result) == [f"{workspace}/d/x/.git"]
         else:
-            assert planted(result) == [f"{workspace}/d"]
-            assert result.denials[0].detail == "a folder that cannot be looked into"
+            assert planted(result) == []  # an ordinary thing to do
             assert planted(shell(box, "chmod 700 d")) == [f"{workspace}/d/x/.git"]
-    (workspace / "d").chmod(0o700)
+            shell(box, "mkdir e && git init -q e/x && chmod 0 e")
+            last = box.planted()[-1]
+            assert (last.target, last.detail) == (f"{workspace}/e", "a folder that cannot be looked into")
+            shell(box, "mkdir f && git init -q f/x && chmod 0 f")
+    if os.geteuid():
+        assert box.planted()[-1].target == f"{workspace}/f"
+        with Sandbox(SandboxConfig(workspace=workspace, on_planted="refuse")) as box:
+            assert planted(shell(box, "mkdir g && chmod 0 g")) == [f"{workspace}/g"]
+    for closed in workspace.iterdir():
+        closed.chmod(0o700)
 
 
 def test_what_is_too_much_to_look_through_is_told_and_refused_where_that_was_asked(

@@ -166,7 +166,8 @@ class Planted:
             if tree.watched or self.action != "report":
                 tree.look(everything=not tree.watched)
 
-        return self._look(look, idle=idle)
+        # A program that closes a folder to itself does an ordinary thing: where a report will do, the end of the box tells of it.
+        return self._look(look, idle=idle, closed=self.action != "report")
 
     def look(self, *, idle: bool) -> tuple[Denial, ...]:
         """What is new since the last call, by a look at everything that the box may write."""
@@ -182,13 +183,14 @@ class Planted:
             TREES.give_back(folder)
         self._folders = []
 
-    def _look(self, look: Callable[[Tree], None], *, idle: bool) -> tuple[Denial, ...]:
+    def _look(self, look: Callable[[Tree], None], *, idle: bool, closed: bool = True) -> tuple[Denial, ...]:
+        """What look finds. closed: told of is also what cannot be looked into."""
         if self._blind:
             return ()  # nobody knows what was there before
         with self._guard:
-            return self._looked(look, idle)
+            return self._looked(look, idle, closed)
 
-    def _looked(self, look: Callable[[Tree], None], idle: bool) -> tuple[Denial, ...]:
+    def _looked(self, look: Callable[[Tree], None], idle: bool, closed: bool) -> tuple[Denial, ...]:
         if idle and self._to_remove:
             self._remove()
         found: list[Denial] = []
@@ -205,19 +207,19 @@ class Planted:
             if tree.version != self._seen[at]:
                 self._seen[at] = tree.version
                 found += self._new(at, tree, idle)
-                found += self._unseen(at, tree)
+            found += self._unseen(at, tree, closed)
         if len(found) > MAX_TOLD:
             more = self._denial(found[-1].target, f"one of {len(found) - MAX_TOLD} more that are not told one by one")
             found = [*found[:MAX_TOLD], more]
         self.reported += found[: max(0, MAX_REPORTED - len(self.reported))]
         return tuple(found)
 
-    def _unseen(self, at: int, tree: Tree) -> Iterator[Denial]:
-        """What may hide a repository: told like one, once."""
+    def _unseen(self, at: int, tree: Tree, closed: bool) -> Iterator[Denial]:
+        """What may hide a repository: told like one, once. closed: folders that cannot be looked into too."""
         if not tree.whole and not self._cut:
             self._cut = True
             yield self._denial(tree.root, f"too much to be looked through ({MAX_ENTRIES} entries, {MAX_SECONDS:g} s)")
-        for path in sorted(tree.unseen - self._closed[at])[:MAX_TOLD]:
+        for path in sorted(tree.unseen - self._closed[at])[: MAX_TOLD if closed else 0]:
             self._closed[at].add(path)
             yield self._denial(os.path.join(tree.root, path), "a folder that cannot be looked into")
 
