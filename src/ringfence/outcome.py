@@ -54,6 +54,7 @@ class Reason(StrEnum):
     BAD_CWD = "the working directory cannot be entered"
     NO_PROCESS = "no further process may be started"
     NO_RESOURCES = "the host is out of a resource"
+    NO_SPACE = "the private folders of the box are full"
     REFUSED = "refused by the kernel"
 
 

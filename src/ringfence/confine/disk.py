@@ -1,27 +1,26 @@
-"""The caps on files of a local box: sized memory for what is private, and what single files are bound to in shared folders."""
+"""The caps on what a box adds to disks: sized memory for what is private, a monitor over the folders of the host that it shares."""
 
 from __future__ import annotations
 
-from ringfence.policy.resolve import Folder, ResolvedPolicy
+from ringfence.confine.limits import Lacking, Offer, shared_folders
+from ringfence.outcome import Enforced, Level
+from ringfence.policy.resolve import ResolvedPolicy
 
 SCRATCH_BYTES = 2 << 30
 """Bound of the private folders together (home, temp, shm, an ephemeral workspace); in memory, taken only as it is filled."""
 SCRATCH_INODES = SCRATCH_BYTES // 4096
 """And of their files: one for each page. Each takes about a KiB of the kernel's memory, which tmpfs bounds by nothing else."""
+TMPFS = "tmpfs"
 
 
-def shared_folders(policy: ResolvedPolicy) -> tuple[Folder, ...]:
-    """The folders of the host that the box may write."""
-    workspace = (policy.workspace,) if policy.workspace and policy.mode != "read-only" else ()
-    return (*workspace, *policy.writable)
-
-
-def largest_file(policy: ResolvedPolicy) -> int | None:
-    """Bytes of the largest file: the cap on it, or that on the disk where files go into a folder of the host.
-
-    There nothing but this stops one call from taking what the whole box may, as fallocate(2) does at once.
-    """
-    caps = [policy.limits.file_size_bytes]
-    if shared_folders(policy):
-        caps.append(policy.limits.disk_bytes)
-    return min((cap for cap in caps if cap is not None), default=None)
+def offer(policy: ResolvedPolicy) -> Offer:
+    """How far a box with a view of its own holds the caps on disk and inodes."""
+    asked = {"disk": policy.limits.disk_bytes, "inodes": policy.limits.inodes}
+    bounds = {"disk": f"{SCRATCH_BYTES >> 30} GiB in memory", "inodes": f"{SCRATCH_INODES} files"}
+    if policy.mode == "danger-full-access":
+        return dict.fromkeys(asked, Lacking("mode danger-full-access opens all of the host's files"))
+    if not shared_folders(policy):
+        said = "home, temp, shm and workspace together, at most "
+        return {cap: Enforced(Level.FULL, TMPFS, said + bound) for cap, bound in bounds.items()}
+    alone = {cap: Enforced(Level.PARTIAL, TMPFS, f"of the private folders alone: {bound}") for cap, bound in bounds.items()}
+    return {cap: held for cap, held in alone.items() if asked[cap] is None}

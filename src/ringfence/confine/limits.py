@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from ringfence.confine.disk import largest_file
 from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.config import UNBUILT, SandboxLimits, Unasked
-from ringfence.policy.resolve import ResolvedPolicy
+from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 CAPS: Mapping[str, str] = {
     "cpu": "cpu_seconds",
@@ -48,6 +47,23 @@ def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
         "file_size": largest_file(policy),
     }
     return {name: int(value) for name, value in wanted.items() if value is not None}
+
+
+def shared_folders(policy: ResolvedPolicy) -> tuple[Folder, ...]:
+    """The folders of the host that the box may write."""
+    workspace = (policy.workspace,) if policy.workspace and policy.mode != "read-only" else ()
+    return (*workspace, *policy.writable)
+
+
+def largest_file(policy: ResolvedPolicy) -> int | None:
+    """Bytes of the largest file: the cap on it, or that on the disk where files go into a folder of the host.
+
+    There nothing but this stops one call from taking more than the whole box may, as fallocate(2) does at once.
+    """
+    caps = [policy.limits.file_size_bytes]
+    if shared_folders(policy):
+        caps.append(policy.limits.disk_bytes)
+    return min((cap for cap in caps if cap is not None), default=None)
 
 
 def asked_for(policy: ResolvedPolicy) -> bool:

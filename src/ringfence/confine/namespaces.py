@@ -304,7 +304,7 @@ def _enforcement(
         ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
         environment=Enforced(Level.FULL, "execve", "made from nothing"),
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
-        **limits_enforced(policy, processors_offer(processors, policy.limits.cpu_limit, confined=True)),
+        **limits_enforced(policy, processors_offer(processors, policy.limits.cpu_limit, confined=True), disk.offer(policy)),
     )
 
 

@@ -29,19 +29,21 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
+    processors = Processors(policy.limits.cpu_limit)
+    folder = ""
+
+    def release() -> None:
+        processors.release()
+        if folder:
+            remove(folder)
+
     try:
-        _reclaim(tempfile.gettempdir())
-        folder = tempfile.mkdtemp(prefix=f"ringfence-{os.getpid()}-")
-        for name in ("home", "tmp", "programs", "workspace"):
-            os.mkdir(f"{folder}/{name}", 0o700)
-    except OSError as error:
-        raise HostError(f"no private folder can be made in {tempfile.gettempdir()}: {error}.", errno=error.errno or 0) from None
-    try:
+        held = limits_enforced(policy, offer(processors.chosen, policy.limits.cpu_limit, confined=False))
+        folder = _private_folder()
         begin(0, None)
     except BaseException:
-        remove(folder)
+        release()
         raise
-    processors = Processors(policy.limits.cpu_limit)
     runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
     plan = LaunchPlan(
         flags=0,
@@ -62,15 +64,21 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     enforcement = Enforcement(
         environment=Enforced(Level.FULL, "execve", "made from nothing"),
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
-        **limits_enforced(policy, offer(processors.chosen, policy.limits.cpu_limit, confined=False)),
+        **held,
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-
-    def release() -> None:
-        processors.release()
-        remove(folder)
-
     return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release)
+
+
+def _private_folder() -> str:
+    try:
+        _reclaim(tempfile.gettempdir())
+        folder = tempfile.mkdtemp(prefix=f"ringfence-{os.getpid()}-")
+        for name in ("home", "tmp", "programs", "workspace"):
+            os.mkdir(f"{folder}/{name}", 0o700)
+    except OSError as error:
+        raise HostError(f"no private folder can be made in {tempfile.gettempdir()}: {error}.", errno=error.errno or 0) from None
+    return folder
 
 
 def _reclaim(parent: str) -> None:

@@ -97,6 +97,9 @@ class Guest:
         self.children = kernel.signal_descriptor(signal.SIGCHLD)
         self.programs = Programs(self, plan)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if b"file_size" in self.limits:
+            # Inherited by all that is started: the call beyond the limit fails with EFBIG, and no signal comes (setrlimit(2)).
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         for descriptor in (control.fileno(), self.children):
             self.poll.register(descriptor, select.EPOLLIN)
 

@@ -112,6 +112,8 @@ def _outlive(command: int) -> int:
             os.killpg(command, signal.SIGCONT)
         elif os.WIFSIGNALED(status):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if os.WTERMSIG(status) == signal.SIGXFSZ:
+                signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the only one that may be ignored here
             os.kill(os.getpid(), os.WTERMSIG(status))
             return 128 + os.WTERMSIG(status)
         else:

@@ -76,8 +76,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "limits.memory_guaranteed_bytes": ((None,), "control groups"),
     "limits.memory_bytes": ((None,), "control groups"),
     "limits.max_processes": ((None,), "control groups"),
-    "limits.disk_bytes": ((None,), "sized workspaces"),
-    "limits.inodes": ((None,), "sized workspaces"),
     "limits.on_breach": ((), "caps that observe what they refuse"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""

@@ -33,8 +33,6 @@ def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None) -> Outcome
     # A program can send itself SIGXCPU: it is a cap only where the time was really spent.
     if number in CPU_SPENT and seconds is not None and used >= seconds * CPU_SPENT[signal.Signals(number)]:
         return CapHit("cpu", seconds, used, "rlimit")
-    if number == signal.SIGXFSZ and limits.file_size_bytes is not None:
-        return CapHit("file_size", limits.file_size_bytes, None, "rlimit")
     return Signaled(number)
 
 
@@ -60,6 +58,8 @@ def _reason(failed: Failed) -> Reason:
             return Reason.TOO_LARGE
         case errno.EAGAIN:
             return Reason.NO_PROCESS
-        case errno.ENOMEM | errno.EMFILE | errno.ENFILE | errno.ENOSPC:
+        case errno.ENOMEM | errno.EMFILE | errno.ENFILE:
             return Reason.NO_RESOURCES
+        case errno.ENOSPC:
+            return Reason.NO_SPACE
     return Reason.REFUSED

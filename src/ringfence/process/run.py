@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -252,9 +253,11 @@ class Run:
         if isinstance(self.ended, messages.Ended):
             return classify.of_ended(self.ended, self.limits, self.wall)
         if isinstance(self.ended, messages.Failed):
-            if self.ended.stage != "guest" or self.ended.cause == "deadline":
-                return classify.of_failed(self.ended, self.wall)
             number = self.ended.errno
+            # A program's text is put into the private folders first, which what ran before may have filled.
+            full = number == errno.ENOSPC and self.box.scratch >= 0
+            if self.ended.stage != "guest" or self.ended.cause == "deadline" or full:
+                return classify.of_failed(self.ended, self.wall)
             if not number:
                 raise HostError(
                     "the interpreter of the box ended before the program began.",
