@@ -19,6 +19,7 @@ LIMITS = SandboxLimits(cpu_seconds=1, wall_seconds=30)
 COMMANDS: dict[str, float | None] = {  # each with its timeout
     "echo hello": None,
     "grep -q needle /dev/null": None,
+    "echo x > /etc/zz": None,
     "kill -KILL $$": None,
     "sleep 60": 0.5,
     "while :; do :; done": None,
@@ -47,7 +48,7 @@ def rows() -> Iterator[Row]:
 
 
 def _row(ran: str, result: Result) -> Row:
-    denied = "".join(f", denied {denial.kind} {denial.target}" for denial in result.denials)
+    denied = "".join(f", denied: {denial.kind} {denial.target} ({denial.evidence})" for denial in result.denials)
     return Row(ran, _short(result.outcome) + denied, result.for_model())
 
 

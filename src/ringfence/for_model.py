@@ -118,9 +118,10 @@ def of_error(error: errors.RingfenceError) -> str:
 def _of_outcome(outcome: Outcome, argv: tuple[str, ...], denied: bool) -> str:
     match outcome:
         case Exited(code=code):
-            but = ", but the sandbox refused what is named below" if denied else ""
-            own = "" if code == 0 else " That is the command's own result; the sandbox did not end it."
-            return f"[exited] The command ran to its end and returned {code}{but}.{own}"
+            ended = f"[exited] The command ran to its end and returned {code}"
+            if denied:
+                return f"{ended}, with the denials below{', which may be why' if code else ''}."
+            return f"{ended}.{' That is its own result; the sandbox did not end it.' if code else ''}"
         case Signaled(signal=number):
             crash = number in CRASHES
             why = "It crashed" if crash else "A process of the box sent it, for no limit of the sandbox was reached"
