@@ -214,3 +214,17 @@ def test_a_long_temporary_folder_of_the_caller_breaks_no_socket() -> None:
         [sys.executable, "-c", LONG_TMPDIR, "namespaces"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+
+
+def test_what_a_caller_still_holds_of_an_ended_box_is_not_taken_for_another(tier: str) -> None:
+    kept: list[int] = []
+    try:
+        for _ in range(3):
+            with Sandbox(SandboxConfig(tier=tier)) as ended:
+                box = ended._open().box
+                kept += [os.dup(box.pidfd), os.dup(box.timer)]  # as a caller does that has not looked yet
+            with Sandbox(SandboxConfig(tier=tier)) as first, Sandbox(SandboxConfig(tier=tier)) as second:
+                assert first.run(["true"]).ok and second.run(["true"]).ok
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)

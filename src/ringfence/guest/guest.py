@@ -105,12 +105,14 @@ class Guest:
 
     def serve(self) -> None:
         """Until the outside closes the control socket."""
+        control = self.control.fileno()
         while True:
-            for descriptor, _ in self.poll.poll(self._patience()):
+            # Requests last: what one brings may have the number of what was closed in this turn, and be taken for it.
+            for descriptor, _ in sorted(self.poll.poll(self._patience()), key=lambda event: event[0] == control):
                 if descriptor == self.children:
                     os.read(self.children, 128 * 32)
                     self.reap()
-                elif descriptor == self.control.fileno():
+                elif descriptor == control:
                     if not self._request():
                         return
                 elif descriptor in self.by_channel:
