@@ -61,6 +61,12 @@ def test_a_limit_cannot_be_raised_from_inside(tier: str) -> None:
         assert box.execute_command("ulimit -n 32 && ulimit -n").stdout == "32\n"
 
 
+def test_a_command_that_lowers_a_limit_of_its_own_at_once_has_started(box: Sandbox) -> None:
+    lowers = "ulimit -t 1; ulimit -n 20; ulimit -n; exit 3"
+    ends = [box.run(["sh", "-c", lowers]) for _ in range(30)]
+    assert {(each.outcome, each.stdout) for each in ends} == {(Exited(3), "20\n")}
+
+
 def files_that_do_not_start(folder: Path) -> None:
     (folder / "noexec.sh").write_text("#!/bin/sh\n")
     (folder / "missing.sh").write_text("#!/no/such/interpreter\n")

@@ -43,11 +43,14 @@ class Start:
         finally:
             for which, value in before:
                 resource.setrlimit(which, value)
-        try:
-            for which, limit in self.limits:
-                resource.prlimit(pid, which, (limit, _hard(which, limit)))
-        except ProcessLookupError:
-            pass  # it has ended already
+        for which, limit in self.limits:
+            try:
+                soft, _ = resource.prlimit(pid, which)
+                resource.prlimit(pid, which, (min(soft, limit) if soft >= 0 else limit, _hard(which, limit)))
+            except ProcessLookupError:
+                break  # it has ended already
+            except PermissionError:
+                continue  # it has lowered its own hard limit below this one, and that must not be raised again
         return pid
 
     def fork(self, stdio: "list[int]") -> int:
