@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 import ringfence
+from ringfence.confine import process as floor
 from ringfence.errors import SandboxLostError
 from ringfence.outcome import Exited, Signaled
 from ringfence.process import zygote
@@ -265,3 +266,31 @@ def test_a_lost_box_that_its_caller_still_holds_costs_the_zygote_nothing() -> No
         for _ in range(5):
             with Sandbox(SandboxConfig()) as box:
                 assert box.run(["true"]).ok
+
+
+def test_callers_that_reclaim_the_same_folders_at_once_leave_what_is_above_them_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    for number in range(200):
+        (tmp_path / f"ringfence-{ended.pid}-{number}/home").mkdir(parents=True)
+    failed: list[BaseException] = []
+
+    def open_one() -> None:
+        try:
+            with Sandbox(SandboxConfig(tier="process")) as box:
+                assert box.run(["true"]).ok
+        except BaseException as error:
+            failed.append(error)
+
+    callers = [threading.Thread(target=open_one) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    floor.remove(str(tmp_path / "gone"))
+    assert not failed
+    assert (list(tmp_path.iterdir()), tmp_path.stat().st_mode & 0o7777) == ([], 0o1777)

@@ -85,16 +85,23 @@ def _reclaim(parent: str) -> None:
     """Remove the folders that callers which were killed left here: their names begin with a process that is no more."""
     for entry in os.scandir(parent):
         owner = OURS.match(entry.name)
-        if owner and not os.path.exists(f"/proc/{owner[1]}") and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
-            remove(entry.path)
+        if owner is None or os.path.exists(f"/proc/{owner[1]}"):
+            continue
+        try:
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                remove(entry.path)
+        except FileNotFoundError:
+            continue  # another caller removes it at this moment
 
 
 def remove(folder: str) -> None:
     """Remove a folder whatever modes its content was left with; links are removed, never followed."""
 
     def open_up(function: object, path: str, problem: object) -> None:
-        parent = os.path.dirname(path)
-        for closed in (parent, path):
+        if not os.path.lexists(path):
+            return  # another caller removes it at this moment
+        # What lies above the folder is the host's, and is as it was even where the folder itself cannot be removed.
+        for closed in (path,) if path == folder else (os.path.dirname(path), path):
             if not os.path.islink(closed) and os.path.isdir(closed):
                 os.chmod(closed, 0o700)
         if os.path.isdir(path) and not os.path.islink(path):
