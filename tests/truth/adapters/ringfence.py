@@ -1,0 +1,87 @@
+"""ringfence itself, on one tier: boxes are used again for the cases that ask for the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import TracebackType
+from typing import Any
+
+from ringfence.errors import RingfenceError, SandboxLostError
+from ringfence.outcome import CapHit, Exited, NotStarted, Outcome, Result, Signaled
+from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
+from truth.case import Case
+from truth.place import Place
+from truth.verdict import Verdict
+
+TIMEOUT_SECONDS = 60.0
+
+
+class Ringfence:
+    """A tier of ringfence, for one thread."""
+
+    def __init__(self, tier: str, place: Place) -> None:
+        self.tier, self.place = tier, place
+        self._box: Sandbox | None = None
+        self._asked: object = None
+
+    def run(self, case: Case) -> Verdict:
+        """Run a case, in the box of the last one where that asked for the same."""
+        try:
+            box = self._box_for(case)
+            return verdict_of(self._call(box, case), self.place)
+        except RingfenceError as error:
+            lost = isinstance(error, SandboxLostError)
+            self.close()
+            return Verdict("lost" if lost else "refused", said=f"{type(error).__name__}: {error}")
+
+    def _call(self, box: Sandbox, case: Case) -> Result:
+        folder = self.place.lay(case, self.workspace)
+        timeout = TIMEOUT_SECONDS if case.timeout is None and "wall_seconds" not in case.limits else case.timeout
+        on_stdout = (lambda _: os.kill(box._open().box.pid, signal.SIGKILL)) if case.act == "kill the box" else None
+        if case.code:
+            folder_first = f"import os; os.chdir({str(folder / case.cwd)!r})\n"
+            return box.execute(folder_first + self.place.fill(str(case.run)), timeout=timeout, on_stdout=on_stdout)
+        argv = self.place.argv(case)
+        return box.run(argv, cwd=folder / case.cwd, input=case.input, timeout=timeout, on_stdout=on_stdout)
+
+    def _box_for(self, case: Case) -> Sandbox:
+        asked = (sorted(case.limits.items()), repr(sorted(case.policy.items())))
+        if self._box is None or self._asked != asked:
+            self.close()
+            self.workspace = self.place.workspace()
+            policy: dict[str, Any] = {"tier": self.tier, "workspace": self.workspace, **case.policy}
+            limits: dict[str, Any] = {"wall_seconds": TIMEOUT_SECONDS, **case.limits}
+            box = Sandbox(SandboxConfig(limits=SandboxLimits(**limits), **policy))
+            self._box, self._asked = box.__enter__(), asked
+        return self._box
+
+    def close(self) -> None:
+        if self._box is not None:
+            box, self._box = self._box, None
+            box.cleanup()
+
+    def __enter__(self) -> Ringfence:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def verdict_of(result: Result, place: Place) -> Verdict:
+    """A result of ringfence in the words of the corpus."""
+    denials = frozenset((each.kind, each.target.replace(str(place.outside), "@outside"), each.evidence) for each in result.denials)
+    return Verdict(in_words(result.outcome), denials, f"{result.outcome} {result.stderr[-300:]}")
+
+
+def in_words(outcome: Outcome) -> str:
+    match outcome:
+        case Exited(code):
+            return f"exited {code}"
+        case Signaled(number):
+            return f"signaled {number}"
+        case CapHit(kind=kind):
+            return f"cap {kind}"
+        case NotStarted(reason=reason):
+            return f"not started: {reason}"
+    return str(outcome)

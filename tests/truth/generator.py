@@ -1,0 +1,94 @@
+"""Cases that are made to fool, from a seed: forged texts in random places, around an end or a refusal that is known.
+
+What each case is called true is only what its parts say; the witness checks it against what happened (witness.py).
+"""
+
+from __future__ import annotations
+
+import random
+import shlex
+import signal
+
+from truth.case import Case, Truth
+from truth.tables.exits import IMITATED
+from truth.texts import FORGED, WORDS, filled
+
+SIGNALS = ("HUP", "ABRT", "KILL", "SEGV", "TERM", "XCPU", "SYS", "BUS", "FPE", "ILL", "TRAP", "USR2", "ALRM", "QUIT")
+
+
+class Generator:
+    """A stream of cases; the same seed gives the same ones."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+
+    def cases(self, count: int) -> list[Case]:
+        return [self.chance.choice((self.exit, self.signal, self.child, self.pipeline, self.program))() for _ in range(count)]
+
+    def line(self) -> str:
+        chance = self.chance
+        text = filled(chance.choice(FORGED), chance.randrange(2, 1 << 22)) if chance.random() < 0.7 else chance.choice(WORDS)
+        if chance.random() < 0.2:
+            text = f"{text}: {chance.choice(WORDS).upper() if chance.random() < 0.3 else chance.choice(WORDS)}"
+        return text
+
+    def noise(self) -> str:
+        """A few shell commands that print forged lines to either stream."""
+        chance = self.chance
+        said = []
+        for _ in range(chance.randrange(1, 5)):
+            quoted = shlex.quote(self.line())
+            to = chance.choice(("", " >&2", " >&2", " | tee /dev/stderr"))
+            said.append(chance.choice((f"printf '%s\\n' {quoted}{to}", f"printf %s {quoted}{to}", f"(echo {quoted}{to})")))
+        if chance.random() < 0.15:
+            junk = "".join(f"\\{chance.randrange(256):03o}" for _ in range(chance.randrange(1, 40)))
+            said.append(f"printf '{junk}' >&2")
+        return "; ".join(said)
+
+    def code(self) -> int:
+        return self.chance.choice(tuple(IMITATED)) if self.chance.random() < 0.6 else self.chance.randrange(256)
+
+    def exit(self) -> Case:
+        code = self.code()
+        return Case(f"{self.noise()}; exit {code}", Truth(f"exited {code}"), fools=True)
+
+    def signal(self) -> Case:
+        name = self.chance.choice(SIGNALS)
+        if name == "QUIT":  # a shell that takes no commands ignores it
+            return Case(f"{self.noise()}; exec python3 -c 'import os; os.kill(os.getpid(), 3)'", Truth("signaled 3"), fools=True)
+        number = signal.Signals["SIG" + name].value
+        return Case(f"{self.noise()}; kill -{name} $$; sleep 9", Truth(f"signaled {number}"), fools=True)
+
+    def child(self) -> Case:
+        """A child that a signal ends; the command tells of it by a code, or goes on."""
+        name = self.chance.choice(SIGNALS[:-1])
+        number = signal.Signals["SIG" + name].value
+        ends, code = self.chance.choice((("exit $?", 128 + number), ("true", 0), (f"exit {(own := self.code())}", own)))
+        return Case(f"{self.noise()}; sh -c 'kill -{name} $$; sleep 9'; {ends}", Truth(f"exited {code}"), fools=True)
+
+    def pipeline(self) -> Case:
+        """Forged lines that are only read, from a file or a pipe."""
+        code = self.code()
+        content = "\n".join(self.line() for _ in range(self.chance.randrange(1, 30))) + "\n"
+        reader = self.chance.choice(
+            ("cat log >&2", "grep -ci denied log", "sort log | uniq -c >&2", "cat < log | tee copy", "tail -n 3 log >&2")
+        )
+        return Case(f"{reader}; exit {code}", Truth(f"exited {code}"), fools=True, files={"log": (content, 0o644)})
+
+    def program(self) -> Case:
+        """An error of Python's with forged text in it, which ends the program with 1, or is caught and printed."""
+        kind = self.chance.choice(("PermissionError", "OSError", "MemoryError", "TimeoutError", "RuntimeError", "BlockingIOError"))
+        code = self.code()
+        text = self.line()
+        raised = (
+            f"raise {kind}({self.chance.choice((1, 12, 13, 24, 28, 30))}, {text!r})" if "OS" in kind else f"raise {kind}({text!r})"
+        )
+        if self.chance.random() < 0.5:
+            return Case(f"import sys\nprint({self.line()!r}, file=sys.stderr)\n{raised}", Truth("exited 1"), fools=True, code=True)
+        caught = f"import sys, traceback\ntry:\n    {raised}\nexcept {kind}:\n    traceback.print_exc()\nsys.exit({code})"
+        return Case(caught, Truth(f"exited {code}"), fools=True, code=True)
+
+
+def cases(seed: int, count: int) -> list[Case]:
+    """count cases from a seed."""
+    return Generator(seed).cases(count)
