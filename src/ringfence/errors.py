@@ -91,6 +91,17 @@ class TierUnavailableError(RingfenceError):
     hint = "Nothing runs with less than what was asked for."
 
 
+class AdmissionError(RingfenceError):
+    """What the box was to be guaranteed is held by other boxes of this user, to the end of the wait. Fields: holders."""
+
+    code = "admission"
+    hint = "Close some of these boxes, guarantee less, or wait longer: admission_seconds."
+
+    def __init__(self, message: str, *, hint: str | None = None, holders: tuple[Any, ...] = ()) -> None:
+        self.holders = holders
+        super().__init__(message, hint=hint, holders=holders)
+
+
 class SandboxClosedError(RingfenceError):
     """The box is closed, or was never opened."""
 

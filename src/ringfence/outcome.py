@@ -144,6 +144,7 @@ class Enforcement:
     disk: Enforced = NOT_ENFORCED
     inodes: Enforced = NOT_ENFORCED
     cpu_share: Enforced = NOT_ENFORCED
+    guaranteed: Enforced = NOT_ENFORCED
     lifetime: Enforced = NOT_ENFORCED
     idle: Enforced = NOT_ENFORCED
     output: Enforced = NOT_ENFORCED

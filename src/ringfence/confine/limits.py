@@ -75,6 +75,12 @@ def asked_for(policy: ResolvedPolicy) -> bool:
     return largest_file(policy) != policy.limits.file_size_bytes
 
 
+def asks_of_host(limits: SandboxLimits) -> bool:
+    """Whether a limit is to be held against what the host has: a share of it, or a ceiling that may lie above it."""
+    memory = limits.memory_bytes
+    return limits.cpu_limit is not None or (memory is not None and not isinstance(memory, Unasked))
+
+
 def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforced]:
     """Each cap that is held, with its mechanism: the first of the offers, then what every box has.
 

@@ -80,6 +80,7 @@ RULES: dict[str, Rule] = {
     "deny": lambda parent, child: True,
     "protect": lambda parent, child: True,
     "policy_files": lambda parent, child: True,
+    "admission_seconds": lambda parent, child: True,  # how long is waited before there is a box
     "walk_entries": lambda parent, child: True,  # how long is looked for what is closed; too short is a refusal
     "limits.output_head_bytes": lambda parent, child: True,  # how a bounded number of bytes is divided
     **{

@@ -72,8 +72,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "credentials_tools": (("none",), "credentials that are attached outside"),
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
-    "limits.cpu_guaranteed": ((None,), "control groups"),
-    "limits.memory_guaranteed_bytes": ((None,), "control groups"),
     "limits.memory_bytes": ((None,), "control groups"),
     "limits.max_processes": ((None,), "control groups"),
     "limits.on_breach": ((), "caps that observe what they refuse"),
@@ -191,7 +189,8 @@ class SandboxConfig(_Compared):
     names of the caller's that are set too; nothing else of it is passed. python: the interpreter for programs; None finds the
     workspace's own virtual environment, else the caller's. preload: modules that every program finds already imported.
     syscalls: parts of the filter that are opened, 'debug' or 'nested'. devices: device files of the host. best_effort: keys of
-    a policy file (docs/policy.md) that may be enforced partly or not at all. policy_files: where this was read from; a box may
+    a policy file (docs/policy.md) that may be enforced partly or not at all. admission_seconds: how long a box waits for what its
+    limits guarantee while other boxes of this user have it; 0 is not at all. policy_files: where this was read from; a box may
     never write them.
 
     The other fields are those of a policy file that this version refuses unless they ask for nothing.
@@ -211,6 +210,7 @@ class SandboxConfig(_Compared):
     environment: Mapping[str, str] = field(default_factory=dict)
     pass_environment: Sequence[str] = ()
     limits: SandboxLimits = field(default_factory=SandboxLimits)
+    admission_seconds: float = 30
     allow_network: bool = False
     network_allow: Sequence[str] = ()
     network_publish: Sequence[int] = ()
@@ -258,6 +258,9 @@ class SandboxConfig(_Compared):
             for text in getattr(self, name):
                 if not isinstance(text, str) or not text or "\0" in text:
                     raise ConfigError(f"{name} takes text, not {text!r}.")
+        seconds: object = self.admission_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds < 0:
+            raise ConfigError(f"admission_seconds must be a number of seconds, or 0, not {seconds!r}.")
         if self.best_effort:
             from ringfence.policy.keys import is_key  # it imports this module, and few configs have any
 

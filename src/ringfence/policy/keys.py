@@ -47,6 +47,7 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "resources.cpu.limit": ("limits.cpu_limit", 1),
         "resources.memory_gib.guaranteed": ("limits.memory_guaranteed_bytes", GIB),
         "resources.memory_gib.limit": ("limits.memory_bytes", GIB),
+        "resources.admission_seconds": ("admission_seconds", 1),
         "resources.cpu_seconds": ("limits.cpu_seconds", 1),
         "resources.run_seconds": ("limits.wall_seconds", 1),
         "resources.wall_clock_min": ("limits.lifetime_seconds", 60),

@@ -55,6 +55,7 @@ class ResolvedPolicy:
     best_effort: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     walk_entries: int = 200_000
+    admission_seconds: float = 30
 
     @property
     def workdir(self) -> str:
@@ -118,7 +119,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
         config.allow_network, python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
         tuple(sorted(config.syscalls)), devices, tuple(config.network_allow), tuple(config.best_effort), notes,
-        config.walk_entries,
+        config.walk_entries, config.admission_seconds,
     )  # fmt: skip
 
 

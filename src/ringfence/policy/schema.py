@@ -158,7 +158,7 @@ class Syscalls(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Cpu(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Processors, in cores."""
 
-    guaranteed: Annotated[Cores | None, about("Cores that the box has even where others want them.")] = None
+    guaranteed: Annotated[Cores | None, about("Cores that no other box of this user is guaranteed while this one lives.")] = None
     limit: Annotated[
         Cores | None, about("Cores that the box may keep busy at once; null is three times what is guaranteed, if anything is.")
     ] = None
@@ -167,7 +167,7 @@ class Cpu(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Memory(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Memory, in GiB (2**30 bytes)."""
 
-    guaranteed: Annotated[Gib | None, about("GiB that the box has even where others want them.")] = None
+    guaranteed: Annotated[Gib | None, about("GiB that no other box of this user is guaranteed while this one lives.")] = None
     limit: Annotated[
         Gib | None,
         about("GiB that all of the box may use together; null is three times what is guaranteed, if anything is."),
@@ -186,6 +186,13 @@ class Resources(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     cpu: Annotated[Cpu, about("Processors.")] = field(default_factory=Cpu)
     memory_gib: Annotated[Memory, about("Memory.")] = field(default_factory=Memory)
+    admission_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=1e7)],
+        about(
+            "Seconds that a box waits for what it is guaranteed, while other boxes of this user have it; then it is refused. "
+            "0 is not at all."
+        ),
+    ] = 30
     cpu_seconds: Annotated[Seconds | None, about("CPU seconds of each process.")] = 60
     run_seconds: Annotated[Seconds | None, about("Seconds that one call may take; its whole process tree is then ended.")] = 120
     wall_clock_min: Annotated[Minutes | None, about("Minutes that a box may live.")] = None

@@ -64,8 +64,9 @@ IDLE = "best_effort names {}, of which nothing is asked that is not enforced."
 
 
 def is_limit(path: str) -> bool:
-    """Whether a path of best_effort names a limit of this version, or a map that has some."""
-    return any(is_excused(key, (path,)) for key, (name, _) in FIELDS.items() if name.startswith("limits.") and name not in UNBUILT)
+    """Whether a path of best_effort names a limit, or a map of limits, that the host is asked about."""
+    named = [name for key, (name, _) in FIELDS.items() if is_excused(key, (path,))]
+    return any(name.startswith("limits.") for name in named) and not any(name in UNBUILT for name in named)
 
 
 def is_excused(key: str, best_effort: Sequence[str]) -> bool:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import errors
 from ringfence.confine import host, namespaces
+from ringfence.confine.limits import asks_of_host
 from ringfence.confine.limits import notes as cap_notes
 from ringfence.confine.plan import Prepared
-from ringfence.outcome import REFUSED, Change, Denial, Enforcement, Exited, Outcome, Output, Result
+from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Exited, Level, Outcome, Output, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch
     from ringfence.denials.inferred import Inference
     from ringfence.world.files import FileWork
+    from ringfence.world.register import Share
 
 Callback = Callable[[bytes], None]
 T = TypeVar("T")
@@ -37,6 +39,7 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
             watch.running = lambda: any(run.under_way for run in self._runs)
         self.changed: tuple[Change, ...] = ()  # as it was last asked for
@@ -235,6 +238,8 @@ class LocalWorld:
             yield from self.box.close()
         finally:
             self.prepared.release()
+            if self.share:
+                self.share.release()
             self.untold = self.watch.end() if self.watch else ()
 
 
@@ -261,6 +266,34 @@ def rehearse(config: SandboxConfig) -> Waits[tuple[ResolvedPolicy, Prepared, Enf
     Raises what open_world raises, but for a view that the kernel refuses to build.
     """
     return (yield from _by_tier(config, _rehearse_tier))
+
+
+def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
+    if not asks_of_host(policy.limits):
+        return (yield from _make(tier, policy, notes))
+    from ringfence.confine import capacity  # few boxes ask for any of it
+
+    guarantee, more = capacity.guaranteed(policy)
+    share = None
+    if guarantee:
+        from ringfence.world.admission import admitted
+
+        try:
+            share, waited = yield from admitted(*guarantee, policy.admission_seconds)
+            more += (waited,) if waited else ()
+        except errors.AdmissionError as error:
+            if not capacity.excused(policy):
+                raise
+            more += (f"Nothing is guaranteed, as best_effort allows: {error.message}",)
+            guarantee = None
+    try:
+        world = yield from _make(tier, policy, (*notes, *more))
+    except BaseException:
+        if share:
+            share.release()
+        raise
+    world.share, world.enforcement = share, replace(world.enforcement, guaranteed=capacity.enforced(policy, guarantee))
+    return world
 
 
 def _by_tier(config: SandboxConfig, make: Callable[[str, ResolvedPolicy, tuple[str, ...]], Waits[T]]) -> Waits[T]:
@@ -307,7 +340,7 @@ def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tu
     return replace(prepared, notes=(*notes, *policy.notes, *prepared.notes))
 
 
-def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
+def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
     making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds)
     watch: Watch | None = None
     since = time.monotonic_ns()
@@ -332,11 +365,17 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
 def _rehearse_tier(
     tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]
 ) -> Waits[tuple[ResolvedPolicy, Prepared, Enforcement]]:
+    guaranteed = Enforced(Level.NONE)
+    if asks_of_host(policy.limits):
+        from ringfence.confine import capacity  # as above
+
+        guarantee, more = capacity.guaranteed(policy)
+        guaranteed, notes = capacity.enforced(policy, guarantee), (*notes, *more)
     making = boxes.Making()
     prepared = _prepared(tier, policy, making, notes)
     try:
         yield from making.rehearse(host.why_no_namespaces)
-        enforcement = prepared.enforcement()
+        enforcement = replace(prepared.enforcement(), guaranteed=guaranteed)
         return policy, replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement))), enforcement
     finally:
         making.abandon()
