@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ringfence.confine.host import Capability, State
 
@@ -23,13 +22,13 @@ MOUNT = "mount -t cgroup2 none /sys/fs/cgroup"
 WRITABLE = "mount -o remount,rw {}; in a container: docker run --cgroupns host -v /sys/fs/cgroup:/sys/fs/cgroup:rw"
 
 
-@dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """A mounted hierarchy: our own group in it, and the controllers of version 1 that it has (none: version 2)."""
+    """A mounted hierarchy: our own group in it, and the controllers of it. Those of version 2 are not known before it is used."""
 
-    group: str
-    mount: str
-    controllers: frozenset[str]
+    __slots__ = ("controllers", "group", "mount", "unified")
+
+    def __init__(self, group: str, mount: str, controllers: frozenset[str], *, unified: bool = False) -> None:
+        self.group, self.mount, self.controllers, self.unified = group, mount, controllers, unified
 
 
 def capabilities() -> Iterator[Capability]:
@@ -56,7 +55,7 @@ def hierarchies() -> Iterator[Hierarchy]:
         root, mount = left.split()[3:5]
         kind, _, options = right.split(" ", 2)
         if kind == "cgroup2":
-            yield Hierarchy(_inside(mount, root, own.get("", "/")), mount, frozenset())
+            yield Hierarchy(_inside(mount, root, own.get("", "/")), mount, frozenset(), unified=True)
         elif kind == "cgroup":
             named = next((names for names in own if names and set(names.split(",")) <= set(options.split(","))), None)
             if named is not None:
@@ -73,10 +72,10 @@ def _capability(controller: str, mounted: list[Hierarchy]) -> Capability:
     name, needs = f"control group: {controller}", (NEEDED_BY[controller],)
     found: list[tuple[State, str, str]] = []
     for each in mounted:
-        if not each.controllers or controller in each.controllers:
+        if each.unified or controller in each.controllers:
             judged = _tried(controller, each)
             if judged is None:
-                version = "version 1" if each.controllers else "version 2"
+                version = "version 2" if each.unified else "version 1"
                 return Capability(name, State.DELIVERED, f"{version}, in {each.group}", needed_by=needs)
             found.append(judged)
     if not mounted:
@@ -95,7 +94,7 @@ def _tried(controller: str, hierarchy: Hierarchy) -> tuple[State, str, str] | No
     except OSError as error:
         return _refused(error, hierarchy)
     try:
-        with open(f"{group}/{first if hierarchy.controllers else second}", "wb", 0) as limit:
+        with open(f"{group}/{second if hierarchy.unified else first}", "wb", 0) as limit:
             limit.write(value)
         return None
     except FileNotFoundError:
@@ -113,7 +112,7 @@ def _refused(error: OSError, hierarchy: Hierarchy) -> tuple[State, str, str]:
         own = f"{hierarchy.group.rstrip('/')}/{os.getuid()}"
         step = f"as root: mkdir {own} && chown -R {os.getuid()} {own}, and start ringfence in that group"
         cause = f"{hierarchy.group} belongs to another user, who has not delegated it"
-        return State.FORBIDDEN, cause, step if hierarchy.controllers else DELEGATE
+        return State.FORBIDDEN, cause, DELEGATE if hierarchy.unified else step
     return State.DISABLED, f"{hierarchy.group}: {error.strerror}", "see the cause"
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CHANNEL = 3
 TIMER = 4
-MAX_TREES = 200
-"""Descriptors of one packet: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
+MAX_TREES = 208
+"""Descriptors of one packet, with those of its control groups: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
 
 
 def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
@@ -34,6 +34,7 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
             os._exit(0)
         plan = wire.decode(wire.carried(packet, trees))
         assert isinstance(plan, dict)
+        enter([trees.pop(0) for _ in range(plan["groups"])], confined=confined)
         handed: list[int] = []
         if plan["processors"]:
             os.sched_setaffinity(0, plan["processors"])
@@ -58,6 +59,18 @@ def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
         wire.send(socket, message)
     finally:
         os._exit(1)
+
+
+def enter(groups: "list[int]", *, confined: bool) -> None:
+    """Enter the control groups of the box. 0 is the writer, and while it has one thread it moves without waiting for others."""
+    for group in groups:
+        try:
+            os.write(group, b"0")
+        except OSError as error:
+            raise view.ViewError("enter a control group of", b"the box", error.errno or 0) from None
+        os.close(group)
+    if groups and confined:
+        kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 
 def confine(plan: "dict[str, Any]", trees: "list[int]") -> int:

@@ -15,7 +15,7 @@ import time
 from ringfence.guest import files, kernel, processes, trees, wire
 from ringfence.guest.created import Created
 from ringfence.guest.programs import Programs
-from ringfence.guest.spawn import LIMITS, Start, StartError, find
+from ringfence.guest.spawn import LIMITS, Start, StartError, find, keep_reserve
 
 MAX_RUN_DESCRIPTORS = 6
 DISCARD_BYTES = 1 << 18
@@ -97,6 +97,7 @@ class Guest:
         self.children = kernel.signal_descriptor(signal.SIGCHLD)
         self.programs = Programs(self, plan)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        keep_reserve(self.limits)
         if b"file_size" in self.limits:
             # Inherited by all that is started: the call beyond the limit fails with EFBIG, and no signal comes (setrlimit(2)).
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

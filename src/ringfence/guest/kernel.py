@@ -144,6 +144,11 @@ def join_namespace(descriptor: int, kind: int) -> None:
     _check(_libc.setns(descriptor, kind), "setns")
 
 
+def unshare(kinds: int) -> None:
+    """Leave namespaces, CLONE_NEW*, for new ones (unshare(2))."""
+    _check(_libc.unshare(kinds), "unshare")
+
+
 def mount(source: bytes, target: bytes, kind: bytes, flags: int, data: bytes = b"") -> None:
     _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), data), f"mount {kind.decode()}")
 

@@ -49,7 +49,7 @@ class Programs:
         assert self.socket is not None
         carrier = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
-            limits = [b"%d" % self.guest.limits.get(name, -1) for name in (b"cpu", b"open_files", b"file_size")]
+            limits = [b"%d" % self.guest.limits.get(name, -1) for name in (b"cpu", b"open_files", b"file_size", b"processes")]
             changes = [key.encode() + b"=" + value for key, value in env.items()]
             os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
             wire.send(self.socket, b"", [carrier, *stdio])

@@ -7,7 +7,23 @@ import signal
 
 from ringfence.guest import terminal
 
-LIMITS = ((b"cpu", resource.RLIMIT_CPU), (b"open_files", resource.RLIMIT_NOFILE), (b"file_size", resource.RLIMIT_FSIZE))
+LIMITS = (
+    (b"cpu", resource.RLIMIT_CPU),
+    (b"open_files", resource.RLIMIT_NOFILE),
+    (b"file_size", resource.RLIMIT_FSIZE),
+    (b"processes", resource.RLIMIT_NPROC),
+)
+RESERVE = 16
+"""Processes that this one may have beyond what commands may: it must start, list and end also where they have taken all."""
+
+
+def keep_reserve(limits: "dict[bytes, int]") -> None:
+    """Bound this process, and so what it starts before that has a limit of its own, a little above its commands."""
+    if b"processes" in limits:
+        hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        wanted = limits[b"processes"] + RESERVE
+        most = wanted if hard < 0 else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 class StartError(Exception):
@@ -40,9 +56,13 @@ class Start:
                 resource.setrlimit(which, (min(limit, most) if most >= 0 else limit, most))
             actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
             pid = os.posix_spawn(self.path, self.argv, self.environment, file_actions=actions, setsid=True, setsigmask=[])
+        except BlockingIOError:  # EAGAIN: under the lowered limit there is room for no process more
+            pid = 0
         finally:
             for which, value in before:
                 resource.setrlimit(which, value)
+        if not pid:
+            return self.fork(stdio)
         for which, limit in self.limits:
             try:
                 soft, _ = resource.prlimit(pid, which)

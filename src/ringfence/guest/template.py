@@ -64,14 +64,15 @@ def prepare(descriptors: "list[int]") -> str:
     """Take on the request that the first descriptor holds; the path of the program."""
     os.setsid()
     carrier = descriptors[0]
-    path, cwd, cpu, files, size, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
+    path, cwd, cpu, files, size, processes, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
     for at, descriptor in enumerate(descriptors[1:]):
         os.dup2(descriptor, at)
     for descriptor in descriptors:
         os.close(descriptor)
     import resource
 
-    for which, limit in ((resource.RLIMIT_CPU, cpu), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_FSIZE, size)):
+    limits = ((resource.RLIMIT_CPU, cpu), (resource.RLIMIT_NOFILE, files), (resource.RLIMIT_FSIZE, size))
+    for which, limit in (*limits, (resource.RLIMIT_NPROC, processes)):
         if int(limit) >= 0:
             resource.setrlimit(which, (int(limit), int(limit) + (which == resource.RLIMIT_CPU)))
     os.chdir(cwd)

@@ -229,16 +229,16 @@ class Making:
             for socket in opened:
                 socket.close()
 
-    def send(self, plan: LaunchPlan, trees: Sequence[int]) -> None:
-        """Send the plan with its trees, which are closed here in any case."""
+    def send(self, plan: LaunchPlan, trees: Sequence[int], groups: Sequence[int] = ()) -> None:
+        """Send the plan with its trees, and the control groups to enter before. All are closed here in any case."""
         assert self._box is not None
         try:
-            wire.send(self._box.channel, plan.wire(), list(trees))
+            wire.send(self._box.channel, {**plan.wire(), "groups": len(groups)}, [*groups, *trees])
         except BrokenPipeError:
             pass  # the fork failed; the zygote's report says why
         finally:
-            for tree in trees:
-                os.close(tree)
+            for descriptor in (*groups, *trees):
+                os.close(descriptor)
 
     def complete(self, explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
         """The box, built. Raises TierUnavailableError where the host does not deliver it."""
