@@ -148,12 +148,18 @@ def _descriptors() -> Iterator[str]:
 
 
 def _folders() -> Iterator[str]:
-    """Temporary folders and control groups that carry our name."""
+    """Temporary folders and control groups that carry our name; not the empty groups that this process keeps for its next boxes."""
     yield from map(str, Path(tempfile.gettempdir()).glob("ringfence-*"))
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         group = Path("/sys/fs/cgroup", controllers, path.lstrip("/"))
-        yield from map(str, group.glob("ringfence*"))
+        for found in group.glob("ringfence*"):
+            try:
+                kept = f"-{os.getpid()}-" in found.name and not Path(found, "cgroup.procs").read_text()
+            except OSError:  # it was removed while it was looked at
+                continue
+            if not kept:
+                yield str(found)
 
 
 def look() -> Seen:

@@ -14,10 +14,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from ringfence.confine import disk, seccomp
+from ringfence.confine import disk, processes, seccomp
 from ringfence.confine import ids as box_ids
 from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
+from ringfence.confine.groups import caps
+from ringfence.confine.groups.places import NONE, Groups
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
@@ -74,8 +76,10 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
 
     processors = Processors(policy.limits.cpu_limit)
     held: list[Held | Taken | Processors] = [processors]
+    groups = NONE
 
     def release() -> None:
+        groups.release()
         for each in held:
             each.release()
         if root_caller:
@@ -86,18 +90,19 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
             _refuse_closed_devices(policy)
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
+        groups = caps.groups_for(policy, floor=False)
         tools = _tools(policy)
         seen = (*SYSTEM, "/etc", *tools.read_only)
         covers = covers_for(policy, os.path.expanduser("~"), seen, count_owners=root_caller, along=_readers(policy, held))
         found, protected = _protected(policy, covers, held)
-        plan = _plan(policy, ids, tools, covers, found.folders, protected, processors.chosen, root_caller=root_caller)
+        plan = _plan(policy, ids, tools, covers, found.folders, protected, groups, processors.chosen, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
     except BaseException:
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
-    enforced = partial(_enforcement, policy, covers, protected, root_caller, processors.chosen)
-    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules)
+    enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors.chosen)
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups.entries)
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -151,6 +156,7 @@ def _plan(
     covers: Covers,
     folders: tuple[Folder, ...],
     protected: tuple[Protected, ...],
+    groups: Groups,
     processors: tuple[int, ...],
     *,
     root_caller: bool,
@@ -179,7 +185,7 @@ def _plan(
         compiled_for=sys.executable,
         runners=_runners(),
         preload=policy.preload,
-        limits=rlimits(policy),
+        limits=rlimits(policy) | ({} if groups.of("pids") else {"processes": processes.most(policy)}),
         exact=asked_for(policy),
         filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
         scratch=(disk.SCRATCH_BYTES, disk.SCRATCH_INODES),
@@ -288,9 +294,14 @@ def _idmap(block: int, owner: tuple[int, int], make_userns: Callable[[str, str],
 
 
 def _enforcement(
-    policy: ResolvedPolicy, covers: Covers, protected: tuple[Protected, ...], root_caller: bool, processors: tuple[int, ...]
+    policy: ResolvedPolicy,
+    covers: Covers,
+    protected: tuple[Protected, ...],
+    root_caller: bool,
+    groups: Groups,
+    processors: tuple[int, ...],
 ) -> Enforcement:
-    groups = Enforced(
+    partly = Enforced(
         Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
     )
     others = note_of(policy.workspace, covers.tree) if policy.workspace and root_caller else ""
@@ -301,10 +312,16 @@ def _enforcement(
         network=Enforced(Level.FULL, NAME, "no interface but loopback"),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp", f"opened by name: {', '.join(policy.syscalls)}" if policy.syscalls else ""),
-        ids=Enforced(Level.FULL, NAME, others) if root_caller else groups,
+        ids=Enforced(Level.FULL, NAME, others) if root_caller else partly,
         environment=Enforced(Level.FULL, "execve", "made from nothing"),
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
-        **limits_enforced(policy, processors_offer(processors, policy.limits.cpu_limit, confined=True), disk.offer(policy)),
+        **limits_enforced(
+            policy,
+            caps.offer(policy, groups, floor=False),
+            *(() if groups.of("pids") else (processes.offer(policy),)),
+            processors_offer(processors, policy.limits.cpu_limit, confined=True),
+            disk.offer(policy),
+        ),
     )
 
 

@@ -168,13 +168,17 @@ def _nothing() -> None:
     return None
 
 
+def _no_groups() -> list[int]:
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
     back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
-    that is covered.
+    that is covered. groups: opens the control groups that the first process enters before it does what the plan says.
     """
 
     plan: LaunchPlan
@@ -184,3 +188,4 @@ class Prepared:
     notes: tuple[str, ...] = ()
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
+    groups: Callable[[], list[int]] = _no_groups

@@ -175,6 +175,31 @@ def _write_maps(pid: int, ids: Ids) -> None:
 # What is tried
 
 
+def count_processes() -> None:
+    """Raise OSError unless RLIMIT_NPROC allows exactly one process more here, whatever else its user runs elsewhere."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+    started = []
+    try:
+        for _ in range(2):
+            started.append(_sleeping())
+    except BlockingIOError:
+        pass
+    finally:
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    if len(started) != 1:
+        raise OSError(errno.EAGAIN, "fork: it counts others too" if not started else "fork: it counts nothing")
+
+
+def _sleeping() -> int:
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+        os._exit(0)
+    return pid
+
+
 def _nothing() -> None:
     return None
 

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable
 
 from ringfence.confine.environment import environment_for, interpreters
+from ringfence.confine.groups import caps
+from ringfence.confine.groups.places import NONE
 from ringfence.confine.limits import asked_for, limits_enforced, rlimits
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
 from ringfence.confine.processors import Taken as Processors
@@ -30,17 +32,24 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
     processors = Processors(policy.limits.cpu_limit)
+    groups = NONE
     folder = ""
 
     def release() -> None:
+        groups.release()
         processors.release()
         if folder:
             remove(folder)
 
     try:
-        held = limits_enforced(policy, offer(processors.chosen, policy.limits.cpu_limit, confined=False))
         folder = _private_folder()
         begin(0, None)
+        groups = caps.groups_for(policy, floor=True)
+        held = limits_enforced(
+            policy,
+            caps.offer(policy, groups, floor=True),
+            offer(processors.chosen, policy.limits.cpu_limit, confined=False),
+        )
     except BaseException:
         release()
         raise
@@ -67,7 +76,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         **held,
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release)
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries)
 
 
 def _private_folder() -> str:

@@ -1,8 +1,6 @@
-"""A cap on processes that needs no control group: RLIMIT_NPROC, counted in the box's own user namespace."""
+"""A cap on processes that needs no control group: RLIMIT_NPROC, which the kernel counts in the box's own user namespace."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from ringfence.confine.limits import Lacking, Offer
 from ringfence.outcome import Enforced, Level
@@ -11,5 +9,33 @@ from ringfence.policy.resolve import ResolvedPolicy
 BACKSTOP = 4096
 """Processes and threads of a box for which nothing was asked: more than builds start, and less than a host stands."""
 OWN = 2
-"""What a box has itself: its first process, and the interpreter that programs are forked from."""
-BY = "RLIMIT_NPROC of the box's user namespace"
+"""What a box has beside them: its first process, and the interpreter that programs are forked from."""
+BY = "RLIMIT_NPROC"
+NOTHING_ASKED = f"nothing was asked: {BACKSTOP} is a backstop"
+
+_probed: list[Lacking | None] = []
+
+
+def most(policy: ResolvedPolicy) -> int:
+    """How many processes and threads a box may have, its own counted."""
+    return (policy.limits.max_processes or BACKSTOP) + OWN
+
+
+def offer(policy: ResolvedPolicy) -> Offer:
+    """What the limit holds of a box in a user namespace; for a policy that asks for a cap it is tried first."""
+    note = "counted in the box's user namespace, threads too"
+    if policy.limits.max_processes is None:
+        return {"max_processes": Enforced(Level.FULL, BY, f"{NOTHING_ASKED}, {note}")}
+    lacking = _lacking()
+    return {"max_processes": lacking or Enforced(Level.FULL, BY, f"{note}; a refusal is not observed")}
+
+
+def _lacking() -> Lacking | None:
+    """Why the limit cannot hold a box alone here: kernels before 5.14 count a user's processes in all namespaces together."""
+    if not _probed:
+        from ringfence.confine import probes  # only for those who ask for this cap where no control group holds it
+
+        failure = probes.in_namespaces(0, probes.count_processes)
+        cause = f"RLIMIT_NPROC does not count a user namespace alone here ({failure.call})" if failure else ""
+        _probed.append(Lacking(cause, "a newer kernel") if failure else None)
+    return _probed[0]

@@ -73,7 +73,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
     "limits.memory_bytes": ((None,), "control groups"),
-    "limits.max_processes": ((None,), "control groups"),
     "limits.on_breach": ((), "caps that observe what they refuse"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""

@@ -346,7 +346,7 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
     since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes)
     try:
-        making.send(prepared.plan, prepared.trees)
+        making.send(prepared.plan, prepared.trees, prepared.groups())
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)

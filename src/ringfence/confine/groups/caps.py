@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+from ringfence.confine import processes
 from ringfence.confine.groups.places import PERIOD_US, PLACES, Groups
 from ringfence.confine.limits import Lacking, Offer
-from ringfence.confine.processes import BACKSTOP, OWN
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
-CONTROLLERS = {"memory": "memory", "cpu": "cpuacct", "max_processes": "pids", "cpu_share": "cpu"}
-"""The caps that a group can hold, by their names in an enforcement, and the controller of each, as version 1 calls it."""
+CONTROLLERS = {"max_processes": "pids", "cpu_share": "cpu"}
+"""The caps that a group can hold, by their names in an enforcement, and the controller of each as version 1 calls it."""
+LEAST_QUOTA_US = 1000  # a smaller one is refused (Documentation/scheduler/sched-bwc.rst)
 
 
 def groups_for(policy: ResolvedPolicy, *, floor: bool) -> Groups:
-    """Groups for what the policy caps. floor: of a box without namespaces, where nothing but a group can count processes."""
+    """Groups for what the policy caps. floor: of a box without namespaces, where only a group counts processes."""
     limits = policy.limits
     wanted: dict[str, int | None] = {}
-    if limits.memory_bytes is not None:
-        wanted["memory"] = int(limits.memory_bytes)
-    if limits.cpu_seconds is not None:
-        wanted["cpuacct"] = None
     if limits.max_processes is not None or floor:
-        wanted["pids"] = (limits.max_processes or BACKSTOP) + OWN
+        wanted["pids"] = processes.most(policy)
     if limits.cpu_limit is not None:
-        wanted["cpu"] = max(1000, round(limits.cpu_limit * PERIOD_US))  # a quota below 1 ms is refused (sched-bwc.rst)
+        wanted["cpu"] = max(LEAST_QUOTA_US, round(limits.cpu_limit * PERIOD_US))
     return PLACES.take(wanted)
 
 
 def offer(policy: ResolvedPolicy, groups: Groups, *, floor: bool) -> Offer:
-    """What the groups that a box has hold, and why others cannot."""
+    """What the groups that a box has hold, and why they do not hold the rest."""
     said: dict[str, Enforced | Lacking] = {}
     for cap, controller in CONTROLLERS.items():
         group = groups.of(controller)
-        if group is None:
-            if controller in groups.missing:
-                said[cap] = Lacking(groups.missing[controller])
-            continue
-        note = "as root the box could leave its group" if floor else ""
-        if cap == "max_processes" and policy.limits.max_processes is None:
-            note = f"nothing was asked: {BACKSTOP} as a backstop for the host"
-        said[cap] = Enforced(Level.PARTIAL if floor else Level.FULL, f"{group.by} {controller if not group.unified else ''}".strip(), note)
+        if group is not None:
+            asked = cap != "max_processes" or policy.limits.max_processes is not None
+            notes = ["" if asked else processes.NOTHING_ASKED, "as root a box without namespaces could leave it" if floor else ""]
+            level = Level.PARTIAL if floor else Level.FULL
+            said[cap] = Enforced(level, f"{group.version} {controller}", "; ".join(filter(None, notes)))
+        elif controller in groups.missing:
+            said[cap] = Lacking(groups.missing[controller])
     return said

@@ -30,7 +30,7 @@ KEPT_BYTES = 16 << 20
 
 
 class Group:
-    """A folder of one hierarchy, for one box. limits: its controllers, each with the value that was set, None where it only counts."""
+    """A folder of one hierarchy, for one box. limits: its controllers, each with its value; None where it only counts."""
 
     __slots__ = ("folder", "limits", "refused", "unified")
 
@@ -75,8 +75,8 @@ class Group:
         return True
 
     @property
-    def by(self) -> str:
-        """The mechanism, as an enforcement names it."""
+    def version(self) -> str:
+        """As an enforcement names it."""
         return "cgroup v2" if self.unified else "cgroup v1"
 
 
@@ -126,7 +126,7 @@ class Groups:
         return [group.entry() for group in self.all]
 
     def release(self) -> None:
-        """The box has ended: what is still in its groups is killed, and they are removed or kept for another. Safe to call again."""
+        """The box has ended: what is still in its groups is killed, they are removed or kept for another. Safe to call again."""
         groups, self.all = self.all, []
         for group in groups:
             PLACES.give_back(group)
@@ -240,7 +240,7 @@ class Places:
 
 
 def _handing_on(hierarchy: Hierarchy) -> Hierarchy:
-    """Where in version 2 groups can be made with controllers: our own group, or the nearest above it that may be used and hands some on.
+    """Where in version 2 groups with controllers can be made: in our own, or in the nearest above that is ours and hands some on.
 
     A group that holds processes hands none on, but for the root (cgroups(7), "no internal processes").
     """
