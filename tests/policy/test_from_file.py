@@ -107,10 +107,10 @@ def test_limits_of_a_file_end_a_run(project: Path) -> None:
 
 
 def test_all_that_cannot_be_enforced_is_refused_at_once_and_nothing_is_made(project: Path) -> None:
-    loaded = config(project, "resources: {max_processes: 9}", "network: {allow: ['example.com:443']}")
+    loaded = config(project, "snapshot_on_exit: true", "network: {allow: ['example.com:443']}")
     with pytest.raises(UnenforceableError) as caught:
         Sandbox(loaded).__enter__()
-    for key in ("resources.max_processes", "network.allow", "egress by name"):
+    for key in ("snapshot_on_exit", "network.allow", "egress by name"):
         assert key in str(caught.value)
 
 
@@ -121,18 +121,18 @@ def test_a_value_that_is_the_default_elsewhere_is_refused_when_it_is_written(pro
 
 def test_what_best_effort_names_is_gone_without_and_said_to_be_none(project: Path) -> None:
     lines = (
-        "resources: {memory_gib: {limit: 1}, max_processes: 9}",
+        "resources: {memory_gib: {limit: 1}}",
+        "snapshot_on_exit: true",
         "network: {allow: ['example.com:443']}",
     )
     named = "best_effort: [resources.memory_gib, network.allow, mode]"
     with pytest.raises(UnenforceableError) as caught:
         Sandbox(config(project, *lines, named)).__enter__()
-    assert "max_processes" in str(caught.value) and "memory_gib" not in caught.value.message
-    with Sandbox(config(project, *lines, named.replace("mode", "resources.max_processes"))) as box:
+    assert "snapshot_on_exit" in str(caught.value) and "memory_gib" not in caught.value.message
+    with Sandbox(config(project, *lines, named.replace("mode", "snapshot_on_exit"))) as box:
         result = box.run(["true"])
-        for dimension in ("memory", "max_processes"):
-            assert getattr(result.enforcement, dimension).level is Level.NONE
-            assert "best_effort" in getattr(result.enforcement, dimension).note
+        assert result.enforcement.memory.level is Level.NONE
+        assert "best_effort" in result.enforcement.memory.note
         assert result.enforcement.network.level is Level.FULL
     assert sum("is not enforced" in note for note in result.notes) == 3
 

@@ -319,7 +319,7 @@ def _enforcement(
             policy,
             caps.offer(policy, groups, floor=False),
             *(() if groups.of("pids") else (processes.offer(policy),)),
-            processors_offer(processors, policy.limits.cpu_limit, confined=True),
+            caps.with_quota(processors_offer(processors, policy.limits.cpu_limit, confined=True), groups, floor=False),
             disk.offer(policy),
         ),
     )

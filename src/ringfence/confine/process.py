@@ -48,7 +48,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         held = limits_enforced(
             policy,
             caps.offer(policy, groups, floor=True),
-            offer(processors.chosen, policy.limits.cpu_limit, confined=False),
+            caps.with_quota(offer(processors.chosen, policy.limits.cpu_limit, confined=False), groups, floor=True),
         )
     except BaseException:
         release()

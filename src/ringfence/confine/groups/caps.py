@@ -8,7 +8,7 @@ from ringfence.confine.limits import Lacking, Offer
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
-CONTROLLERS = {"max_processes": "pids", "cpu_share": "cpu"}
+CONTROLLERS = {"max_processes": "pids"}
 """The caps that a group can hold, by their names in an enforcement, and the controller of each as version 1 calls it."""
 LEAST_QUOTA_US = 1000  # a smaller one is refused (Documentation/scheduler/sched-bwc.rst)
 
@@ -37,3 +37,12 @@ def offer(policy: ResolvedPolicy, groups: Groups, *, floor: bool) -> Offer:
         elif controller in groups.missing:
             said[cap] = Lacking(groups.missing[controller])
     return said
+
+
+def with_quota(affinity: Offer, groups: Groups, *, floor: bool) -> Offer:
+    """The offer of what else holds a cap of cores, with the quota that makes it exact where the box has one."""
+    group, held = groups.of("cpu"), affinity.get("cpu_share")
+    if group is None or not isinstance(held, Enforced):
+        return affinity
+    by = f"{group.version} cpu, {held.by}"
+    return {**affinity, "cpu_share": Enforced(Level.PARTIAL if floor else Level.FULL, by, held.note)}
