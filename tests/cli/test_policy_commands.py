@@ -25,9 +25,9 @@ filesystem:
   workspace: {path: .}
 network:
   allow: ["example.com:443"]
-resources:
-  disk_gib: 20
-  max_processes: 9
+credentials:
+  git: proxy
+  tools: vault_proxy
 examples:
   allowed:
     - read ~/.ssh/id_rsa
@@ -68,7 +68,7 @@ def test_all_that_is_wrong_is_shown_at_once_with_its_place(project: Path) -> Non
     assert (done.returncode, done.stdout) == (1, "")
     places = [line.split(": ")[0] for line in done.stderr.splitlines()]
     assert places == [f"policy.yaml:{place}" for place in ("6:3", "8:3", "9:3", "12:7", "15:7")]
-    for named in ("network.allow", "egress by name", "resources.disk_gib", "built in: ~/.ssh", "filesystem.workspace"):
+    for named in ("network.allow", "egress by name", "credentials.git", "built in: ~/.ssh", "filesystem.workspace"):
         assert named in done.stderr
 
 
