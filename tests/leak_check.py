@@ -5,9 +5,10 @@ descriptors, mounts, control groups and temporary folders. What is still there a
 since ends are asynchronous in the kernel. What fixtures of a wider scope hold was there before, and does not count.
 
 Pipes that are made ahead for the next run are closed before each look. Five things may come and stay: the one zygote of
-this process with the few descriptors that lead to it, root's open register of box ids, root's id maps (a user namespace
-for each block of ids that was in use at once), the three queues on which the kernel tells of changes in workspaces, with the
-thread that serves one of them and the table of mounts, and the worker threads that trio keeps for ten seconds.
+this process and the one warden below it, with the few descriptors that lead to them, root's open register of box ids, root's
+id maps (a user namespace for each block of ids that was in use at once), the three queues on which the kernel tells of changes in
+workspaces, with the thread that serves one of them and the table of mounts, and the worker threads that trio keeps for ten
+seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from pathlib import Path
 import pytest
 
 DEADLINE_SECONDS = 10.0
-ZYGOTE_NAME = "ringfence"
-ZYGOTE_DESCRIPTORS = 4
+ZYGOTE_NAME, WARDEN_NAME = "ringfence", "ringfence-watch"
+ZYGOTE_DESCRIPTORS = 5
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
 QUEUE, QUEUES = "anon_inode:inotify", 3
@@ -80,6 +81,7 @@ class Seen:
     def new_since(self, before: Seen) -> list[str]:
         below = _new_tasks(self.below, before.below)
         zygotes = [task for task in below if task.name == ZYGOTE_NAME and task.parent == os.getpid()][:1]
+        wardens = [task for task in below if task.name == WARDEN_NAME][:1]
         new = self.descriptors - before.descriptors
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
@@ -88,7 +90,7 @@ class Seen:
             descriptors = _without_zygote_ends(descriptors)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}
         return [
-            *(str(task) for task in below if task not in zygotes),
+            *(str(task) for task in below if task not in zygotes and task not in wardens),
             *(f"orphaned {task}" for task in _new_tasks(self.strays, before.strays)),
             *(f"thread {thread.name}" for thread in threads),
             *(f"descriptor {descriptor}" for descriptor in descriptors),

@@ -284,7 +284,10 @@ class Result:
 
     @property
     def memory_exceeded(self) -> bool:
-        return isinstance(self.outcome, CapHit) and self.outcome.kind == "memory"
+        """Whether the memory cap was met: it ended the command, or one of its processes was killed and the command went on."""
+        if isinstance(self.outcome, CapHit) and self.outcome.kind == "memory":
+            return True
+        return any((denial.kind, denial.target) == ("cap", "memory") for denial in self.denials)
 
     @property
     def execution_time_ms(self) -> float:

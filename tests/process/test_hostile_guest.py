@@ -25,7 +25,7 @@ from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits, blocking
 
 BOUND_SECONDS = 20.0
-ENDED = {"status": 0, "user": 0, "system": 0, "took": 1, "cause": ""}
+ENDED = {"pid": 7, "status": 0, "user": 0, "system": 0, "took": 1, "cause": ""}
 
 Guest = Callable[[socket.socket, socket.socket, list[int]], None]
 
@@ -62,7 +62,9 @@ def box_with(guest: Guest) -> Iterator[Box]:
     theirs.close()
     reporting.close()  # the process holds the other copy, so its end is its report
     ours.setblocking(False)
-    box = Box(_socket.socket(fileno=ours.detach()), report, kernel.timer_descriptor())
+    evidence, telling = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    telling.close()
+    box = Box(_socket.socket(fileno=ours.detach()), report, kernel.timer_descriptor(), evidence)
     box.pid, box.pidfd = pid, os.pidfd_open(pid)
     try:
         yield box

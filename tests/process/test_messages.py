@@ -21,11 +21,13 @@ GOOD = {
     messages.Ready(): {"ready": 1},
     messages.Started(17): {"started": 17},
     messages.Refused("tree", "/usr", 13): {"failed": 13, "stage": "tree", "path": "/usr"},
-    messages.Failed(2, "exec", "/w/x", 0, ""): {"failed": 2, "stage": "exec", "path": "/w/x", "mode": 0, "cause": ""},
-    messages.Ended(256, 0.5, 0.25, 1.5, "", ("a", "b/c")): {
-        "status": 256, "user": 500_000, "system": 250_000, "took": 1_500_000_000, "cause": "", "created": ["a", "b/c"],
+    messages.Failed(2, "exec", "/w/x", 0, "", 0): {"failed": 2, "stage": "exec", "path": "/w/x", "mode": 0, "cause": "", "pid": 0},
+    messages.Ended(256, 0.5, 0.25, 1.5, "", ("a", "b/c"), 7): {
+        "pid": 7, "status": 256, "user": 500_000, "system": 250_000, "took": 1_500_000_000, "cause": "", "created": ["a", "b/c"],
     },
-    messages.Ended(9, 0, 0, 0, "deadline", None): {"status": 9, "user": 0, "system": 0, "took": 0, "cause": "deadline"},
+    messages.Ended(9, 0, 0, 0, "deadline", None, 7): {
+        "pid": 7, "status": 9, "user": 0, "system": 0, "took": 0, "cause": "deadline",
+    },
 }  # fmt: skip
 
 
@@ -41,13 +43,13 @@ BAD: dict[str, object] = {
     "an unknown field": {"ready": 1, "extra": 1},
     "a pid that is none": {"started": 0},
     "a pid past the kernel's": {"started": 1 << 23},
-    "a negative time": {"status": 0, "user": -1, "system": 0, "took": 0, "cause": ""},
-    "a status that no ended process has": {"status": 0x7F, "user": 0, "system": 0, "took": 0, "cause": ""},
-    "an unknown cause": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "because"},
+    "a negative time": {"status": 0, "user": -1, "system": 0, "took": 0, "pid": 7, "cause": ""},
+    "a status that no ended process has": {"status": 0x7F, "user": 0, "system": 0, "took": 0, "pid": 7, "cause": ""},
+    "an unknown cause": {"status": 0, "user": 0, "system": 0, "took": 0, "pid": 7, "cause": "because"},
     "text for a number": {"started": "7"},
-    "an absolute name": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["/etc/passwd"]},
-    "a name that leads outside": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["a/../../b"]},
-    "too many names": {"status": 0, "user": 0, "system": 0, "took": 0, "cause": "", "created": ["a"] * 257},
+    "an absolute name": {"status": 0, "user": 0, "system": 0, "took": 0, "pid": 7, "cause": "", "created": ["/etc/passwd"]},
+    "a name that leads outside": {"status": 0, "user": 0, "system": 0, "took": 0, "pid": 7, "cause": "", "created": ["a/../../b"]},
+    "too many names": {"status": 0, "user": 0, "system": 0, "took": 0, "pid": 7, "cause": "", "created": ["a"] * 257},
     "a path too long": {"failed": 1, "stage": "tree", "path": "x" * 5000},
 }
 

@@ -117,35 +117,35 @@ def test_raise_for_status_returns_a_good_result_and_raises_the_cousin_of_each_ba
 
 
 ENDED = {
-    "exit 137": (Ended(137 << 8, 0, 0, 0.1, "", None), Exited(137)),
-    "SIGKILL of its own": (Ended(9, 0.1, 0.1, 0.2, "", None), Signaled(9)),
-    "SIGXCPU of its own": (Ended(24, 0.1, 0.1, 0.2, "", None), Signaled(24)),
-    "SIGXCPU at the limit": (Ended(24, 4.0, 1.0, 5.1, "", None), CapHit("cpu", 5, 5.0, "rlimit")),
-    "SIGKILL past the limit": (Ended(9, 5.1, 1.0, 6.2, "", None), CapHit("cpu", 5, 6.1, "rlimit")),
-    "exit past the limit": (Ended(0, 5.0, 1.0, 6.2, "", None), Exited(0)),
-    "SIGXFSZ without a limit": (Ended(25, 0, 0, 0.1, "", None), Signaled(25)),
-    "killed by us": (Ended(9, 0, 0, 0.1, "killed", None), Signaled(9)),
-    "deadline": (Ended(9, 0, 0, 2.1, "deadline", None), CapHit("wall", 2.0, 2.1, "deadline of the call")),
+    "exit 137": (Ended(137 << 8, 0, 0, 0.1, "", None, 7), Exited(137)),
+    "SIGKILL of its own": (Ended(9, 0.1, 0.1, 0.2, "", None, 7), Signaled(9)),
+    "SIGXCPU of its own": (Ended(24, 0.1, 0.1, 0.2, "", None, 7), Signaled(24)),
+    "SIGXCPU at the limit": (Ended(24, 4.0, 1.0, 5.1, "", None, 7), CapHit("cpu", 5, 5.0, "rlimit")),
+    "SIGKILL past the limit": (Ended(9, 5.1, 1.0, 6.2, "", None, 7), CapHit("cpu", 5, 6.1, "rlimit")),
+    "exit past the limit": (Ended(0, 5.0, 1.0, 6.2, "", None, 7), Exited(0)),
+    "SIGXFSZ without a limit": (Ended(25, 0, 0, 0.1, "", None, 7), Signaled(25)),
+    "killed by us": (Ended(9, 0, 0, 0.1, "killed", None, 7), Signaled(9)),
+    "deadline": (Ended(9, 0, 0, 2.1, "deadline", None, 7), CapHit("wall", 2.0, 2.1, "deadline of the call")),
 }
 
 
 @pytest.mark.parametrize(("ended", "outcome"), ENDED.values(), ids=ENDED.keys())
 def test_an_end_is_classified_by_its_status_and_what_was_spent(ended: Ended, outcome: object) -> None:
-    assert classify.of_ended(ended, SandboxLimits(cpu_seconds=5), 2.0) == outcome
+    assert classify.of_ended(ended, SandboxLimits(cpu_seconds=5), 2.0, (), 0) == outcome
 
 
 @pytest.mark.parametrize(
     ("failed", "reason"),
     [
-        (Failed(2, "exec", "x", 0, ""), Reason.NOT_FOUND),
-        (Failed(2, "exec", "x", 0o100755, ""), Reason.MISSING_INTERPRETER),
-        (Failed(13, "exec", "x", 0o100644, ""), Reason.NOT_EXECUTABLE),
-        (Failed(13, "exec", "x", 0o040755, ""), Reason.IS_A_DIRECTORY),
-        (Failed(8, "exec", "x", 0o100755, ""), Reason.BAD_FORMAT),
-        (Failed(7, "exec", "x", 0o100755, ""), Reason.TOO_LARGE),
-        (Failed(11, "exec", "x", 0o100755, ""), Reason.NO_PROCESS),
-        (Failed(12, "exec", "x", 0o100755, ""), Reason.NO_RESOURCES),
-        (Failed(2, "cwd", "x", 0, ""), Reason.BAD_CWD),
+        (Failed(2, "exec", "x", 0, "", 0), Reason.NOT_FOUND),
+        (Failed(2, "exec", "x", 0o100755, "", 0), Reason.MISSING_INTERPRETER),
+        (Failed(13, "exec", "x", 0o100644, "", 0), Reason.NOT_EXECUTABLE),
+        (Failed(13, "exec", "x", 0o040755, "", 0), Reason.IS_A_DIRECTORY),
+        (Failed(8, "exec", "x", 0o100755, "", 0), Reason.BAD_FORMAT),
+        (Failed(7, "exec", "x", 0o100755, "", 0), Reason.TOO_LARGE),
+        (Failed(11, "exec", "x", 0o100755, "", 0), Reason.NO_PROCESS),
+        (Failed(12, "exec", "x", 0o100755, "", 0), Reason.NO_RESOURCES),
+        (Failed(2, "cwd", "x", 0, "", 0), Reason.BAD_CWD),
     ],
 )
 def test_a_failed_start_is_classified_by_errno_and_what_is_there(failed: Failed, reason: Reason) -> None:

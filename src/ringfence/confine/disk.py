@@ -13,10 +13,17 @@ SCRATCH_INODES = SCRATCH_BYTES // 4096
 TMPFS = "tmpfs"
 
 
+def scratch(policy: ResolvedPolicy) -> tuple[int, int]:
+    """Bytes and files of the private folders. They are kept in memory: files alone take at most half of its cap."""
+    memory = policy.limits.memory_bytes
+    return (SCRATCH_BYTES if memory is None else min(SCRATCH_BYTES, memory // 2)), SCRATCH_INODES
+
+
 def offer(policy: ResolvedPolicy) -> Offer:
     """How far a box with a view of its own holds the caps on disk and inodes."""
     asked = {"disk": policy.limits.disk_bytes, "inodes": policy.limits.inodes}
-    bounds = {"disk": f"{SCRATCH_BYTES >> 30} GiB in memory", "inodes": f"{SCRATCH_INODES} files"}
+    most, files = scratch(policy)
+    bounds = {"disk": f"{most / (1 << 30):g} GiB in memory", "inodes": f"{files} files"}
     if policy.mode == "danger-full-access":
         return dict.fromkeys(asked, Lacking("mode danger-full-access opens all of the host's files"))
     if not shared_folders(policy):

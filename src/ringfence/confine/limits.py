@@ -66,6 +66,14 @@ def largest_file(policy: ResolvedPolicy) -> int | None:
     return min((cap for cap in caps if cap is not None), default=None)
 
 
+def watchers(policy: ResolvedPolicy) -> dict[str, dict[str, int]]:
+    """Who of the warden watches a box of this policy, by name, with its settings."""
+    wanted: dict[str, dict[str, int]] = {}
+    if policy.limits.memory_bytes is not None:
+        wanted["memory"] = {"limit": policy.limits.memory_bytes}
+    return wanted
+
+
 def asked_for(policy: ResolvedPolicy) -> bool:
     """Whether a limit of single processes differs from its default; then commands start by the slower, exact way."""
     default = SandboxLimits()
@@ -148,6 +156,9 @@ def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
         enforced["open_files"] = exact if asked_for(policy) else late
     if limits.file_size_bytes is not None:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
+    if limits.memory_bytes is not None:
+        seen = "by looking, at least every 0.2 s; not counted is what only the kernel holds, as data in sockets"
+        enforced["memory"] = Enforced(Level.PARTIAL, "monitor", seen)
     for dimension, seconds in (("lifetime", limits.lifetime_seconds), ("idle", limits.idle_seconds)):
         if seconds is not None:
             enforced[dimension] = Enforced(Level.FULL, "timer outside the box")

@@ -20,7 +20,7 @@ from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE, Groups
-from ringfence.confine.limits import asked_for, limits_enforced, rlimits
+from ringfence.confine.limits import asked_for, limits_enforced, rlimits, watchers
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
 from ringfence.confine.processors import Taken as Processors
@@ -102,7 +102,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors.chosen)
-    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups.entries)
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watchers(policy))
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -188,7 +188,7 @@ def _plan(
         limits=rlimits(policy) | ({} if groups.of("pids") else {"processes": processes.most(policy)}),
         exact=asked_for(policy),
         filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
-        scratch=(disk.SCRATCH_BYTES, disk.SCRATCH_INODES),
+        scratch=disk.scratch(policy),
         added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
         processors=processors,
         protected=protected,

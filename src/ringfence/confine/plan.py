@@ -178,7 +178,9 @@ class Prepared:
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
     back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
-    that is covered. groups: opens the control groups that the first process enters before it does what the plan says.
+    that is covered. groups: opens the control groups that the first process enters before it does what the plan says. watchers: who
+    of the warden watches the box, by name, each with its settings (guest/warden/__init__.py); given: descriptors that they get, by
+    name, closed by release.
     """
 
     plan: LaunchPlan
@@ -189,3 +191,5 @@ class Prepared:
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
     groups: Callable[[], list[int]] = _no_groups
+    watchers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE
-from ringfence.confine.limits import asked_for, limits_enforced, rlimits
+from ringfence.confine.limits import asked_for, limits_enforced, rlimits, watchers
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
 from ringfence.confine.processors import Taken as Processors
 from ringfence.confine.processors import offer
@@ -76,7 +76,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         **held,
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries)
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries, watchers=watchers(policy))
 
 
 def _private_folder() -> str:

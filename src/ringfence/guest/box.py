@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CHANNEL = 3
 TIMER = 4
-MAX_TREES = 208
-"""Descriptors of one packet, with those of its control groups: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
+MAX_TREES = 210
+"""Descriptors of one packet, with those of its control groups and of the warden: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
 
 
 def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
@@ -36,13 +36,14 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         assert isinstance(plan, dict)
         enter([trees.pop(0) for _ in range(plan["groups"])], confined=confined)
         handed: list[int] = []
+        watch = _socket.socket(fileno=trees.pop())
         if plan["processors"]:
             os.sched_setaffinity(0, plan["processors"])
         if confined:
             handed.append(confine(plan, trees))
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        served = guest.Guest(socket, TIMER, plan)
+        served = guest.Guest(socket, TIMER, watch, plan)
         wire.send(socket, {"ready": os.getpid()}, handed)
         while handed:
             os.close(handed.pop())

@@ -16,6 +16,7 @@ from ringfence.guest import files, kernel, processes, trees, wire
 from ringfence.guest.created import Created
 from ringfence.guest.programs import Programs
 from ringfence.guest.spawn import LIMITS, Start, StartError, find, keep_reserve
+from ringfence.guest.watch import Watch
 
 MAX_RUN_DESCRIPTORS = 6
 DISCARD_BYTES = 1 << 18
@@ -75,8 +76,8 @@ class Run:
 class Guest:
     """The loop of the box's first process."""
 
-    def __init__(self, control: "_socket.socket", timer: int, plan: "dict[str, Any]") -> None:
-        self.control, self.timer = control, timer
+    def __init__(self, control: "_socket.socket", timer: int, watch: "_socket.socket", plan: "dict[str, Any]") -> None:
+        self.control, self.timer, self.watch = control, timer, Watch(self, watch)
         self.environment: dict[bytes, bytes] = dict(plan["environment"])
         self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}
         self.exact = bool(plan["exact"])
@@ -101,7 +102,7 @@ class Guest:
         if b"file_size" in self.limits:
             # Inherited by all that is started: the call beyond the limit fails with EFBIG, and no signal comes (setrlimit(2)).
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        for descriptor in (control.fileno(), self.children):
+        for descriptor in (control.fileno(), self.children, watch.fileno()):
             self.poll.register(descriptor, select.EPOLLIN)
 
     def serve(self) -> None:
@@ -116,6 +117,8 @@ class Guest:
                 elif descriptor == control:
                     if not self._request():
                         return
+                elif descriptor == self.watch.socket.fileno():
+                    self.watch.hear()
                 elif descriptor in self.by_channel:
                     self._signalled(self.by_channel[descriptor])
                 elif descriptor in self.idle:
@@ -335,7 +338,15 @@ class Guest:
         if run is self.ending:
             run.last = run.last or (status, user, system)
             return
+        if os.WIFSIGNALED(status) and not run.cause and not self.ending:
+            # Where a cap was met the warden has said so before it killed: the rest of the tree ends before the answer.
+            run.last = (status, user, system)
+            self.watch.hear()
+            if run.pid not in self.by_pid:
+                return
+            run.last = None
         message: dict[str, object] = {
+            "pid": run.pid,
             "status": status,
             "user": int(user * 1e6),
             "system": int(system * 1e6),
@@ -369,7 +380,7 @@ class Guest:
             pass
         number = getattr(error, "errno", 0) or 0
         stage = stage if stage in ("cwd", "exec") else "guest"
-        message = {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause}
+        message = {"failed": number, "stage": stage, "path": path[:4096], "mode": mode, "cause": run.cause, "pid": run.pid}
         if self._keep(run, not self.sessions and not self.programs.pid):
             message["kept"] = 1
         self._answer(run, message)

@@ -79,6 +79,7 @@ class Programs:
             self.pid = self.guest.spawn(argv, {}, workdir, [null, null, null, theirs.fileno()], limited=False)
         finally:
             theirs.close()
+        self.guest.watch.template(self.pid)
         ours.setblocking(False)
         self.socket, self.descriptor = ours, ours.fileno()
         self.guest.poll.register(self.descriptor, select.EPOLLIN)

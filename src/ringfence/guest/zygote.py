@@ -3,7 +3,8 @@
 Started as `python -I -S zygote.py` with an empty environment and one socket as standard input. A request brings three descriptors:
 the box's own socket, a report socket, and a timer that the caller arms before any command may start. The fork reads the
 plan from the box's socket, so nothing of one box is in the memory of the next. When the caller is gone its end of the
-socket closes and every box ends; when the zygote dies, PDEATHSIG and the closed sockets end them.
+socket closes and every box ends; when the zygote dies, PDEATHSIG and the closed sockets end them. What watches the caps of
+boxes, the warden, is a fork too; when it dies the boxes that it watched are killed.
 """
 
 import os
@@ -31,10 +32,11 @@ MAX_DESCRIPTORS = 4
 class Box:
     """What the zygote keeps of a live box."""
 
-    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timers")
+    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timers", "warden")
 
-    def __init__(self, pid: int, report: int, timers: "list[int]", namespaces: "list[int]") -> None:
+    def __init__(self, pid: int, report: int, timers: "list[int]", namespaces: "list[int]", warden: int) -> None:
         self.pid, self.report = pid, report
+        self.warden = warden  # the number of the warden that watches it; 0: it has no cap to be watched
         self.timers = timers  # of its deadlines, which its guest holds too, and where it has one of its life
         self.namespaces = namespaces  # of its users and its mounts; none of a box that is not confined
         self.pidfd = os.pidfd_open(pid)
@@ -59,6 +61,7 @@ class Zygote:
         self.by_pidfd: dict[int, Box] = {}
         self.by_timer: dict[int, Box] = {}
         self.helpers: dict[int, int] = {}
+        self.wardens: dict[int, tuple[int, int]] = {}  # pid and number, by pidfd
 
     def serve(self) -> None:
         while True:
@@ -75,6 +78,8 @@ class Zygote:
                     held.kill(b"deadline" if descriptor == held.timers[0] else b"life")
                 elif descriptor in self.by_pidfd:
                     self._ended(self.by_pidfd[descriptor])
+                elif descriptor in self.wardens:
+                    self._warden_ended(descriptor)
                 elif descriptor in self.helpers:
                     os.waitpid(self.helpers.pop(descriptor), 0)
                     os.close(descriptor)
@@ -91,6 +96,8 @@ class Zygote:
                 self._make(request, descriptors)
             elif request["op"] == b"remount":
                 self._remount(request, report)
+            elif request["op"] == b"warden":
+                self._start_warden(request, report)
             else:
                 self._idmap(request, report)
         except OSError as error:
@@ -121,12 +128,16 @@ class Zygote:
             raise
         os.write(go, b"g")
         os.close(go)
-        made = Box(pid, report, timers, namespaces)
+        watched = request.get("warden", 0)
+        assert isinstance(watched, int)
+        made = Box(pid, report, timers, namespaces, watched)
         self.by_pidfd[made.pidfd] = made
         self.poll.register(made.pidfd, select.EPOLLIN)
         for timer in timers:
             self.by_timer[timer] = made
             self.poll.register(timer, select.EPOLLIN)
+        if watched and all(number != watched for _, number in self.wardens.values()):
+            made.kill(b"warden")  # it has died before it had this box
         wire.send_to(report, {"pid": pid}, [made.pidfd])
 
     def _remount(self, request: "dict[str, object]", channel: int) -> None:
@@ -141,6 +152,28 @@ class Zygote:
         helper = os.pidfd_open(pid)
         self.helpers[helper] = pid
         self.poll.register(helper, select.EPOLLIN)
+
+    def _start_warden(self, request: "dict[str, object]", control: int) -> None:
+        """A fork that watches the boxes which the caller then gives it on control."""
+        number = request["number"]
+        assert isinstance(number, int)
+        pid = os.fork()
+        if pid == 0:
+            from ringfence.guest.warden import loop  # in the fork alone: no box has a page of it
+
+            loop.start(control)
+        os.close(control)
+        pidfd = os.pidfd_open(pid)
+        self.wardens[pidfd] = (pid, number)
+        self.poll.register(pidfd, select.EPOLLIN)
+
+    def _warden_ended(self, pidfd: int) -> None:
+        pid, number = self.wardens.pop(pidfd)
+        os.waitpid(pid, 0)
+        os.close(pidfd)
+        for watched in self.by_pidfd.values():
+            if watched.warden == number:
+                watched.kill(b"warden")
 
     def _idmap(self, request: "dict[str, object]", report: int) -> None:
         """A user namespace that lives only as a descriptor: the map of an idmapped mount."""
@@ -164,7 +197,8 @@ class Zygote:
     def _ended(self, ended: Box) -> None:
         status = os.waitpid(ended.pid, 0)[1]
         if not ended.namespaces:
-            processes.end_orphans({other.pid for other in self.by_pidfd.values()} | set(self.helpers.values()))
+            wardens = {pid for pid, _ in self.wardens.values()}
+            processes.end_orphans({other.pid for other in self.by_pidfd.values()} | set(self.helpers.values()) | wardens)
         for descriptor in ended.namespaces:
             os.close(descriptor)
         wire.send_to(ended.report, {"exited": status, "reason": ended.reason})

@@ -72,7 +72,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "credentials_tools": (("none",), "credentials that are attached outside"),
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
-    "limits.memory_bytes": ((None,), "control groups"),
     "limits.on_breach": ((), "caps that observe what they refuse"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
@@ -110,8 +109,9 @@ class SandboxLimits(_Compared):
     """What a run and its box may spend. None means no limit; every limit that is set is enforced or the box is refused.
 
     cpu_seconds: CPU time of each process. wall_seconds: one call. lifetime_seconds, idle_seconds: the box. cpu_limit: cores that
-    the box may keep busy; memory_bytes: what its whole tree may use; where the host has no mechanism for its default the
-    enforcement says none. cpu_guaranteed, memory_guaranteed_bytes: what the box has even where others want it; without a limit
+    the box may keep busy. memory_bytes: what its whole tree may use, with private folders and memory files; over it the largest
+    process is killed, and its run where that was the run's first process or its second victim.
+    cpu_guaranteed, memory_guaranteed_bytes: what the box has even where others want it; without a limit
     beside it that is three times as much. max_processes, open_files, file_size_bytes: counts and bytes for each
     process; max_processes for the whole box. disk_bytes, inodes: what the box may add. on_breach: for processes, open_files,
     file_size, disk and inodes whether the call that goes beyond the cap fails (refuse, the default) or the run is ended (kill).

@@ -8,18 +8,21 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxClosedError, SandboxLostError, TierUnavailableError
 from ringfence.guest import kernel, wire
-from ringfence.process import messages, zygote
+from ringfence.process import messages, warden, zygote
+from ringfence.process.evidence import Evidence
 from ringfence.process.lane import Lanes
 from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
     from ringfence.confine.plan import Ids, LaunchPlan
     from ringfence.process.life import Life
+    from ringfence.process.run import Run
+    from ringfence.process.warden import Watchers
 
 MAKING_SECONDS = 30.0
 """How long a box may take to be made before it counts as lost: a host under load takes long, not for ever."""
@@ -32,8 +35,10 @@ TAKING_SECONDS = 5.0
 class Box:
     """Made by Making; every method but close() is for the runs in it."""
 
-    def __init__(self, channel: _socket.socket, report: _socket.socket, timer: int) -> None:
+    def __init__(self, channel: _socket.socket, report: _socket.socket, timer: int, evidence: _socket.socket) -> None:
         self.channel, self.report, self.timer = channel, report, timer
+        self.evidence = Evidence(evidence)
+        self.under_way: set[Run] = set()
         self.pid = 0
         self.pidfd = -1
         self.scratch = -1  # of the private folders' file system; tells what they hold
@@ -110,12 +115,21 @@ class Box:
         if self.life and reason == b"life":
             kind, seconds = self.life_over = self.life.over
             self.lost = f"its life of {seconds:g} s is over" if kind == "lifetime" else f"nothing ran in it for {seconds:g} s"
+        elif reason == b"warden":
+            self.lost = warden.DIED
+        elif self._ended_by_warden():
+            cap = self.evidence.ending
+            self.lost = f"its {cap.kind} cap was met, and no run could be ended for it" if cap else self.evidence.failed
         elif self.killed_by_deadline:
             self.lost = "it did not end its command at the deadline, so all of it was ended"
         elif isinstance(status, int) and os.WIFSIGNALED(status):
             self.lost = f"its first process was killed by signal {os.WTERMSIG(status)}"
         else:
             self.lost = "its first process ended"
+
+    def _ended_by_warden(self) -> bool:
+        self.evidence.read()
+        return self.evidence.ending is not None or bool(self.evidence.failed)
 
     def remount(self, steps: bytes) -> list[int] | None:
         """Do steps of the plan again in the live box; one number for each, as guest/remount.py gives it. None: it is gone.
@@ -154,6 +168,7 @@ class Box:
         self.lanes.close()
         self.channel.close()
         self.report.close()
+        self.evidence.close()
         if self.life:
             self.life.close()
         for descriptor in (self.timer, self.pidfd, self.scratch):
@@ -202,17 +217,21 @@ class Making:
     def __init__(self, *, lifetime: float | None = None, idle: float | None = None) -> None:
         self._box: Box | None = None
         self._lifetime, self._idle = lifetime, idle
+        self._watch: _socket.socket | None = None  # the guest's end, which goes with the plan, and the warden's
+        self._theirs: dict[str, _socket.socket] = {}
 
     def begin(self, flags: int, ids: Ids | None) -> None:
         """Ask the zygote for the fork, which then waits for its plan."""
         opened: list[_socket.socket] = []
         try:
-            opened += _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-            opened += _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-            ours, theirs, report, reporting = opened
-            self._box = Box(ours, report, kernel.timer_descriptor())
-            del opened[0], opened[1]  # the box's own; what is left is the zygote's
-            request: dict[str, object] = {"op": "box", "flags": flags, **_maps(ids)}
+            for _ in range(4):
+                opened += _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+            ours, theirs, report, reporting, evidence, telling, watching, watched = opened
+            self._box = Box(ours, report, kernel.timer_descriptor(), evidence)
+            self._warden = warden.current()
+            self._watch, self._theirs = watched, {"evidence": telling, "watch": watching}
+            opened = [theirs, reporting]  # the zygote's
+            request: dict[str, object] = {"op": "box", "flags": flags, "warden": self._warden.number, **_maps(ids)}
             timers = [self._box.timer]
             if self._lifetime is not None or self._idle is not None:
                 from ringfence.process.life import Life  # few boxes have a bound of their life
@@ -231,26 +250,45 @@ class Making:
 
     def send(self, plan: LaunchPlan, trees: Sequence[int], groups: Sequence[int] = ()) -> None:
         """Send the plan with its trees, and the control groups to enter before. All are closed here in any case."""
-        assert self._box is not None
+        assert self._box is not None and self._watch is not None
         try:
-            wire.send(self._box.channel, {**plan.wire(), "groups": len(groups)}, [*groups, *trees])
+            wire.send(self._box.channel, {**plan.wire(), "groups": len(groups)}, [*groups, *trees, self._watch.fileno()])
         except BrokenPipeError:
             pass  # the fork failed; the zygote's report says why
         finally:
+            self._watch.close()
             for descriptor in (*groups, *trees):
                 os.close(descriptor)
 
-    def complete(self, explain: Callable[[int], tuple[str, str]]) -> Waits[Box]:
-        """The box, built. Raises TierUnavailableError where the host does not deliver it."""
+    def complete(self, explain: Callable[[int], tuple[str, str]], watchers: Watchers, given: Mapping[str, int]) -> Waits[Box]:
+        """The box, built and watched by watchers, which get the descriptors of given by their names.
+
+        Raises TierUnavailableError where the host does not deliver it.
+        """
         box = self._box
         assert box is not None
         until = time.monotonic() + MAKING_SECONDS
         yield from _made(box, until, explain)
         yield from _ready(box, until)
+        self._warden.watch(box.pid, watchers, self._given(given))  # nothing has run in it yet
+        self._close_ends()
         box.channel.setblocking(False)
         if box.life:
             box.life.leave(self)
         return box
+
+    def _given(self, given: Mapping[str, int]) -> dict[str, int]:
+        assert self._box is not None
+        own = {"pidfd": self._box.pidfd, **{name: end.fileno() for name, end in self._theirs.items()}}
+        if self._box.scratch >= 0:
+            own["scratch"] = self._box.scratch
+        return {**own, **given}
+
+    def _close_ends(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        for end in self._theirs.values():
+            end.close()
 
     def rehearse(self, explain: Callable[[int], tuple[str, str]]) -> Waits[None]:
         """Wait until the fork is made, and end it instead of sending a plan. Raises TierUnavailableError as complete() does."""
@@ -265,6 +303,7 @@ class Making:
 
     def abandon(self) -> None:
         """Give the box up, in whatever state it is."""
+        self._close_ends()
         if self._box is not None:
             self._box.kill()
             self._box.release()

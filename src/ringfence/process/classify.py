@@ -9,10 +9,23 @@ import errno
 import os
 import signal
 import stat
+from collections.abc import Sequence
 
-from ringfence.outcome import CapHit, Exited, NotStarted, Outcome, Reason, Signaled
+from ringfence.outcome import CapHit, Denial, Exited, NotStarted, Outcome, Reason, Signaled
 from ringfence.policy.config import SandboxLimits
+from ringfence.process.evidence import Cap
 from ringfence.process.messages import Ended, Failed
+
+KEYS = {
+    "memory": ("resources.memory_gib.limit", 1 << 30),
+    "cpu": ("resources.cpu_seconds", 1),
+    "processes": ("resources.max_processes", 1),
+    "open_files": ("resources.open_files", 1),
+    "file_size": ("resources.file_size_mib", 1 << 20),
+    "disk": ("resources.disk_gib", 1 << 30),
+    "inodes": ("resources.inodes", 1),
+}
+"""The key of a policy file for each kind of cap that the warden can see met, and its unit there."""
 
 CPU_SPENT = {signal.SIGXCPU: 0.7, signal.SIGKILL: 0.95}
 """The share of its CPU limit that a program must have used for the signal to be the kernel's.
@@ -21,10 +34,18 @@ The limit is checked against time that is counted in whole ticks, wait4(2) repor
 kernel's SIGXCPU was seen at 0.81 of the limit. SIGKILL comes at the hard limit, a second later."""
 
 
-def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None) -> Outcome:
-    """The outcome of a run whose first process was reaped. wall is the deadline that held, in seconds."""
+def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None, caps: Sequence[Cap], command: int) -> Outcome:
+    """The outcome of a run whose first process was reaped. wall is the deadline that held, in seconds.
+
+    caps are the warden's records of the run, command is its pid at a terminal, where its first process is another. The cause that
+    the guest names counts only where a record says the same.
+    """
     if ended.cause == "deadline" and wall is not None:
         return CapHit("wall", wall, ended.took, "deadline of the call")
+    for cap in caps:
+        was_victim = ended.status == signal.SIGKILL and cap.pid and cap.pid in (ended.pid, command)
+        if was_victim or (cap.ends_run and cap.kind == ended.cause):
+            return CapHit(cap.kind, cap.limit, cap.observed, cap.by)
     if os.WIFEXITED(ended.status):
         return Exited(os.WEXITSTATUS(ended.status))
     number = os.WTERMSIG(ended.status)
@@ -34,6 +55,23 @@ def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None) -> Outcome
     if number in CPU_SPENT and seconds is not None and used >= seconds * CPU_SPENT[signal.Signals(number)]:
         return CapHit("cpu", seconds, used, "rlimit")
     return Signaled(number)
+
+
+def denials(caps: Sequence[Cap], outcome: Outcome) -> tuple[Denial, ...]:
+    """One for each kind of cap that was met in a run and is not its outcome."""
+    first: dict[str, Cap] = {}
+    for cap in caps:
+        if not (isinstance(outcome, CapHit) and outcome.kind == cap.kind):
+            first.setdefault(cap.kind, cap)
+    return tuple(_denial(cap) for cap in first.values())
+
+
+def _denial(cap: Cap) -> Denial:
+    key, unit = KEYS[cap.kind]
+    of = "" if cap.run else ", of a run that is not known"
+    killed = f"process {cap.pid}{of} was killed" if cap.pid else ""
+    detail = f"{cap.observed} of {cap.limit}, seen by {cap.by}" + (f"; {killed}" if killed else "")
+    return Denial("cap", cap.kind, f"{key}: {cap.limit / unit:g}", "observed", f"{key}: {2 * cap.limit / unit:g}", detail)
 
 
 def of_failed(failed: Failed, wall: float | None) -> Outcome:

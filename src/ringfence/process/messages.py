@@ -14,7 +14,7 @@ MAX_PATH = 4096
 MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
 MAX_MICROSECONDS = 1 << 50
 STAGES = ("cwd", "exec", "guest")
-CAUSES = ("", "deadline", "killed")
+CAUSES = ("", "deadline", "killed", "cpu", "memory", "disk", "inodes", "processes", "open_files", "file_size")
 _NO_NAMES = frozenset((b"", b".", b".."))
 
 
@@ -52,6 +52,7 @@ class Ended:
     took: float
     cause: str
     created: tuple[str, ...] | None
+    pid: int
     kept: bool = False  # nothing but the guest holds the pipes of this run: they may serve the next
 
 
@@ -64,6 +65,7 @@ class Failed:
     path: str
     mode: int
     cause: str
+    pid: int
     kept: bool = False
 
 
@@ -79,7 +81,7 @@ def parse(packet: bytes) -> Message:
     if not isinstance(fields, dict):
         raise ProtocolError("the guest sent something that is not a message.")
     names = fields.keys()
-    if names - {"created", "kept"} == {"status", "user", "system", "took", "cause"}:
+    if names - {"created", "kept"} == {"status", "user", "system", "took", "cause", "pid"}:
         return Ended(
             _status(fields),
             _integer(fields, "user", 0, MAX_MICROSECONDS) / 1e6,
@@ -87,15 +89,17 @@ def parse(packet: bytes) -> Message:
             _integer(fields, "took", 0, MAX_MICROSECONDS * 1000) / 1e9,
             _one_of(fields, "cause", CAUSES),
             _created(fields.get("created")),
+            _integer(fields, "pid", 0, MAX_PID),
             "kept" in fields and bool(_integer(fields, "kept", 0, 1)),
         )
-    if names - {"kept"} == {"failed", "stage", "path", "mode", "cause"}:
+    if names - {"kept"} == {"failed", "stage", "path", "mode", "cause", "pid"}:
         return Failed(
             _integer(fields, "failed", 0, 4096),
             _one_of(fields, "stage", STAGES),
             _text(fields, "path", MAX_PATH),
             _integer(fields, "mode", 0, 0o177777),
             _one_of(fields, "cause", CAUSES),
+            _integer(fields, "pid", 0, MAX_PID),
             "kept" in fields and bool(_integer(fields, "kept", 0, 1)),
         )
     if names == {"started"}:

@@ -15,6 +15,7 @@ from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
 from ringfence.process import classify, messages
 from ringfence.process.box import Box
+from ringfence.process.evidence import Cap
 from ringfence.process.lane import PIPE_MODE, Lane
 from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
@@ -47,6 +48,9 @@ class Run:
         self.stopped = False  # the job at its terminal was stopped; whoever sees that sets it back
         self.terminal = -1  # the outer end, once it has started
         self._deadline_ns = 0
+        self._began_ns = 0
+        self._alone = True  # no other run of the box was under way while this one was
+        self.caps: list[Cap] = []  # that were met in it, as the warden says
 
     def start(self, request: dict[str, object], data: bytes | None, *, drained: bool = True) -> tuple[int, int, int]:
         """Send the request with fresh pipes. With drained the output is collected here; without, the ends are returned.
@@ -57,6 +61,8 @@ class Run:
         theirs_in = -1
         if self.box.life:
             self.box.life.enter(self)
+        self._began_ns = time.monotonic_ns()
+        self._enter()
         try:
             kept = self.box.lanes.take() if drained else None
             self.at_terminal = "terminal" in request
@@ -83,6 +89,11 @@ class Run:
         self.streams = (Stream(self._lane.streams[0], self.keep, self.head), Stream(self._lane.streams[1], self.keep, self.head))
         self._feed_first(data)
         return -1, -1, -1
+
+    def _enter(self) -> None:
+        for other in (others := self.box.under_way):
+            self._alone = other._alone = False
+        others.add(self)
 
     def _hand_over(self) -> tuple[int, int, int]:
         """Give the ends of the pipes away: somebody else reads and writes them."""
@@ -149,6 +160,8 @@ class Run:
         if self.gone and not self.ended:
             self.box.kill()  # a guest that let go of a run without a word is no guest any more
             yield from self.box.cause_of_death(2.0)
+        pids = {self.pid, self.ended.pid} if self.ended else {self.pid}
+        self.caps = self.box.evidence.of_run(pids - {0}, self._began_ns, self._alone)
 
     @property
     def descriptor(self) -> int:
@@ -251,7 +264,7 @@ class Run:
     def outcome(self) -> Outcome:
         """How it ended. Raises SandboxLostError, with the output so far, when nobody knows; SandboxClosedError after a close."""
         if isinstance(self.ended, messages.Ended):
-            return classify.of_ended(self.ended, self.limits, self.wall)
+            return classify.of_ended(self.ended, self.limits, self.wall, self.caps, self.pid)
         if isinstance(self.ended, messages.Failed):
             number = self.ended.errno
             # A program's text is put into the private folders first, which what ran before may have filled.
@@ -271,6 +284,8 @@ class Run:
             if bound == "idle":
                 return CapHit("idle", seconds, None, "zygote: the whole box was ended, just as the command began")
             return CapHit("wall", seconds, None, "lifetime of the box: the zygote ended all of it")
+        if (cap := self.box.evidence.ending) and cap.at >= self._began_ns:
+            return CapHit(cap.kind, cap.limit, cap.observed, f"{cap.by}: the whole box was ended")
         if self.box.closed:
             raise SandboxClosedError("the box was closed while the command ran, which ended it.")
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
@@ -327,6 +342,7 @@ class Run:
             self.box.disarm(self)
         if self.box.life:
             self.box.life.leave(self)
+        self.box.under_way.discard(self)
         for descriptor in (self._stdin, self.terminal):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -17,6 +17,7 @@ from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Ex
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
+from ringfence.process import classify
 from ringfence.process.command import Command, checked_text
 from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits
@@ -42,6 +43,7 @@ class LocalWorld:
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
             watch.running = lambda: any(run.under_way for run in self._runs)
+        self.told: list[Denial] = watch.told if watch else []  # everything observed, in order
         self.changed: tuple[Change, ...] = ()  # as it was last asked for
         self._runs: list[Run] = []
         self.untold: tuple[Denial, ...] = ()  # what the last look found, after the last result
@@ -102,6 +104,8 @@ class LocalWorld:
     def result(self, run: Run, command: Command) -> Result:
         outcome = run.outcome()
         output, error_output = run.output()
+        caps = classify.denials(run.caps, outcome)
+        self.told += caps
         denials, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
         inferred = self._inferred(outcome, error_output, command)
         if inferred:
@@ -111,7 +115,7 @@ class LocalWorld:
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
-            self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
+            self.prepared.backend, self.policy.hash, run.created(), (*caps, *denials), (*self.prepared.notes, *notes),
         )  # fmt: skip
 
     def _inferred(self, outcome: Outcome, said: Output, command: Command) -> tuple[Denial, ...]:
@@ -350,7 +354,7 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
-        box = yield from making.complete(host.why_no_namespaces)
+        box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.given)
         if watch:
             watch.begin(box.pid)
     except BaseException:
@@ -450,7 +454,7 @@ class Opened:
         """
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
-        return (*(self._world.watch.told if self._world.watch else ()), *self._world.inferred)
+        return (*self._world.told, *self._world.inferred)
 
     def apply_changes(self, keys: Sequence[str]) -> list[str]:
         """Take settings over into the host's files: those of keys that the last call of changes() offered.

@@ -1,0 +1,138 @@
+"""A box as the warden holds it, and what a watcher is."""
+
+import _socket
+import os
+import select
+import signal
+import time
+
+from ringfence.guest import wire
+from ringfence.guest.warden import tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NEVER = float("inf")
+PATIENCE = 2.0
+"""Seconds that a guest has to end a run before the box is ended for it."""
+MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
+
+
+class Watcher:
+    """What watches one thing of one box. See the package."""
+
+    due = NEVER
+    descriptors: "tuple[int, ...]" = ()
+
+    def act(self, now: float) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what this object opened; what the box was given is closed by the box."""
+
+
+class Watched:
+    """One box: its first process, its two sockets, its watchers."""
+
+    def __init__(self, pid: int, given: "dict[bytes, int]", add: "Callable[[Watched, Watcher], None]") -> None:
+        self.pid, self.given = pid, given
+        self.pidfd = given[b"pidfd"]
+        self.evidence, self.watch = (
+            _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, given.pop(name)) for name in (b"evidence", b"watch")
+        )
+        self.evidence.setblocking(False)
+        self.watch.setblocking(False)
+        self.watchers: list[Watcher] = []
+        self.template = 0  # the pid in the box that the guest says its template has
+        self._add = add
+        self._dropped = 0
+        wire.refuse_descriptors(self.watch)
+
+    def record(
+        self, cap: bytes, limit: int, observed: int, by: bytes, *, pid: int = 0, run: int = 0, ends: bool = False, box: bool = False
+    ) -> None:
+        """Tell the caller that a cap was met: what was observed, by which mechanism; pid and run as the box counts them.
+
+        run: the first process of the run, 0 where it is not known. ends: that run is ended for it. box: all of the box is.
+        """
+        fields = {"cap": cap, "limit": limit, "observed": observed, "by": by, "pid": pid, "run": run, "ends": ends + 2 * box}
+        self.tell(fields)
+
+    def tell(self, fields: "dict[str, object]") -> None:
+        """A record of any kind, with its time. Where the caller does not read, records are dropped and their number is told."""
+        fields["at"] = time.monotonic_ns()
+        if self._dropped:
+            fields["dropped"] = self._dropped
+        try:
+            wire.send(self.evidence, fields)
+            self._dropped = 0
+        except OSError:
+            self._dropped += 1
+
+    def end_run(self, run: int, cause: bytes) -> None:
+        """Have the guest end the tree of a run, by the pid in the box of its first process; it will say this cause."""
+        try:
+            wire.send(self.watch, {"op": "end", "run": run, "cause": cause})
+        except OSError:
+            self.kill()  # it does not read
+            return
+        self._add(self, Ending(self, run))
+
+    def kill(self) -> None:
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def tree(self) -> "tree.Tree":
+        """The live processes of the box as they are now."""
+        return tree.Tree(self.pid, self.template)
+
+    def hear(self) -> bool:
+        """Take what the guest says; False when its end is closed. It is hostile: anything odd ends its box."""
+        try:
+            packet, _ = wire.receive(self.watch, 0)
+            if not packet:
+                return False
+            said = wire.decode(packet)
+            pid = said.get("template") if isinstance(said, dict) else None
+            if not isinstance(pid, int) or not 0 <= pid <= MAX_PID:
+                raise wire.WireError("not what a guest says")
+            self.template = pid
+        except BlockingIOError:
+            pass
+        except (OSError, wire.WireError):
+            self.kill()
+            return False
+        return True
+
+    def close(self) -> None:
+        for watcher in self.watchers:
+            watcher.close()
+        self.evidence.close()
+        self.watch.close()
+        for descriptor in self.given.values():
+            os.close(descriptor)
+
+
+class Ending(Watcher):
+    """Makes sure that a run ends which the guest was asked to end."""
+
+    def __init__(self, box: Watched, run: int) -> None:
+        self.box, self.run = box, run
+        self.due = time.monotonic() + PATIENCE
+
+    def act(self, now: float) -> None:
+        self.due = NEVER
+        found = self.box.tree()
+        if any(found.run_of(pid) == self.run for pid in found.processes):
+            self.box.tell({"failed": b"its first process did not end a run whose cap was met"})
+            self.box.kill()
+        self.box.watchers.remove(self)
+
+
+def readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))

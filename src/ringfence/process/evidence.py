@@ -1,0 +1,104 @@
+"""What the warden tells of one box: records that nothing in the box can write, matched to its runs."""
+
+from __future__ import annotations
+
+import _socket
+import os
+from typing import get_args
+
+from ringfence.errors import ProtocolError
+from ringfence.guest import wire
+from ringfence.outcome import CapKind
+
+MOST = 256
+"""Records that are kept until a run asks for them; more push the oldest out."""
+CAPS: dict[str, CapKind] = {name: name for name in get_args(CapKind)}
+
+
+class Cap:
+    """A cap that was met. run and pid as the box counts processes: the first of the run (0: unknown), the one that was killed (0:
+    none). at: nanoseconds of the monotonic clock."""
+
+    __slots__ = ("at", "by", "ends_box", "ends_run", "kind", "limit", "observed", "pid", "run")
+
+    def __init__(self, at: int, fields: dict[str, object]) -> None:
+        self.at = at
+        kind = CAPS.get(_text(fields, "cap"))
+        if kind is None:
+            raise ProtocolError("the warden sent a cap that is not known.")
+        self.kind: CapKind = kind
+        self.limit, self.observed = _number(fields, "limit"), _number(fields, "observed")
+        self.by = _text(fields, "by")
+        self.pid, self.run = _number(fields, "pid"), _number(fields, "run")
+        ends = _number(fields, "ends")
+        self.ends_run, self.ends_box = bool(ends & 1), bool(ends & 2)
+
+
+class Evidence:
+    """The reading end of one box's evidence."""
+
+    def __init__(self, socket: _socket.socket) -> None:
+        self.socket = socket
+        socket.setblocking(False)
+        wire.refuse_descriptors(socket)
+        self.caps: list[Cap] = []
+        self.failed = ""  # why the warden has ended the box without a cap
+        self.dropped = 0  # records that found no room: what is known is not all
+
+    def read(self) -> None:
+        """Take what has come, without waiting."""
+        while True:
+            try:
+                packet, _ = wire.receive(self.socket, 0)
+            except OSError:
+                return
+            if not packet:
+                return
+            self._take(wire.decode(packet))
+            del self.caps[:-MOST]
+
+    def _take(self, fields: object) -> None:
+        if not isinstance(fields, dict):
+            raise ProtocolError("the warden sent something that is no record.")
+        at = _number(fields, "at")
+        self.dropped += _number(fields, "dropped") if "dropped" in fields else 0
+        if "cap" in fields:
+            self.caps.append(Cap(at, fields))
+        elif "failed" in fields:
+            self.failed = _text(fields, "failed")
+
+    def of_run(self, pids: set[int], since: int, alone: bool) -> list[Cap]:
+        """Take the records of the run whose first process had one of pids and which began at since; it has ended.
+
+        alone: no other run of the box was under way meanwhile, so that what names no run of the caller's is its own. What names
+        no run at all stays, and is shown to each run that it fell into.
+        """
+        self.read()
+        if not self.caps:
+            return []
+        mine = [cap for cap in self.caps if cap.at >= since and (alone or cap.run in pids or not cap.run)]
+        self.caps = [cap for cap in self.caps if cap not in mine or (not cap.run and not alone)]
+        return mine
+
+    @property
+    def ending(self) -> Cap | None:
+        """The cap for which all of the box was ended."""
+        return next((cap for cap in self.caps if cap.ends_box), None)
+
+    def close(self) -> None:
+        self.read()
+        self.socket.close()
+
+
+def _number(fields: dict[str, object], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ProtocolError(f"the warden sent a {name} that is out of bounds.")
+    return value
+
+
+def _text(fields: dict[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, bytes) or len(value) > 300:
+        raise ProtocolError(f"the warden sent a {name} that is out of bounds.")
+    return os.fsdecode(value)

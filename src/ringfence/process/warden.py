@@ -1,0 +1,85 @@
+"""The outside of the warden: one process for each that uses ringfence, started at the first box whose caps must be watched."""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import threading
+from collections.abc import Mapping
+
+from ringfence.errors import SandboxLostError
+from ringfence.guest import wire
+from ringfence.process import zygote
+
+DIED = "the process that watches its caps has died"
+
+Watchers = Mapping[str, Mapping[str, int]]
+"""Who watches a box: each watcher by its name in guest/warden/loop.py, with its settings."""
+
+
+class Warden:
+    """A running warden. It is never waited for: where it could not be started, its socket is closed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.zygote = zygote.current()
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        self.socket = ours
+        try:
+            self.zygote.send({"op": "warden", "number": number}, [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+
+    def watch(self, pid: int, watchers: Watchers, given: Mapping[str, int]) -> None:
+        """Give it a box: its guest's pid, who is to watch it, and descriptors by their names. Raises SandboxLostError."""
+        request = {
+            "op": "watch",
+            "pid": pid,
+            "watchers": {name: dict(each) for name, each in watchers.items()},
+            "given": list(given),
+        }
+        try:
+            wire.send(self.socket, request, list(given.values()))
+        except OSError:
+            raise SandboxLostError(f"the box was lost: {DIED}.") from None
+
+    def alive(self) -> bool:
+        if self.zygote is not zygote.current():
+            return False  # it ends with the zygote that forked it
+        poll = select.poll()
+        poll.register(self.socket.fileno(), 0)
+        return not poll.poll(0)
+
+
+_lock = threading.Lock()
+_current: Warden | None = None
+_number = 0
+
+
+def current() -> Warden:
+    """The warden of this process; a new one where there is none or where it died."""
+    global _current, _number
+    with _lock:
+        if _current is None or not _current.alive():
+            if _current is not None:
+                _current.socket.close()
+                _current = None
+            _number += 1
+            _current = Warden(_number)
+        return _current
+
+
+def _forget() -> None:
+    # In a fork of the caller: its copy of the socket would keep the warden after the caller's death.
+    global _current, _lock
+    _lock = threading.Lock()
+    if _current is not None:
+        _current.socket.close()
+        _current = None
+
+
+os.register_at_fork(after_in_child=_forget)
