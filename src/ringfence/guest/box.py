@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CHANNEL = 3
 TIMER = 4
 MAX_TREES = 210
-"""Descriptors of one packet, with those of its control groups and of the warden: the kernel passes at most 253 (SCM_MAX_FD, net/scm.h)."""
+"""Descriptors of one packet, with those of control groups and the warden: the kernel passes 253 (SCM_MAX_FD, net/scm.h)."""
 
 
 def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
