@@ -27,6 +27,7 @@ def main() -> int:
     for measured in (
         lambda: warm.commands(config, rounds),
         lambda: [caps.overhead(config, rounds)],
+        lambda: [caps.watching(config, 2 if quick else 15)],
         lambda: [warm.programs(config, rounds // 3)],
         lambda: [fresh.one_program(config, rounds // 6)],
         lambda: large.first_and_next(rounds // 6),

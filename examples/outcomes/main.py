@@ -15,7 +15,7 @@ from ringfence.outcome import CapHit, Outcome, Result
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 
 HEADING = "| ran | the caller gets | `for_model()` says |\n|---|---|---|"
-LIMITS = SandboxLimits(cpu_seconds=1, wall_seconds=30)
+LIMITS = SandboxLimits(cpu_seconds=1, wall_seconds=30, memory_bytes=128 << 20)
 COMMANDS: dict[str, float | None] = {  # each with its timeout
     "echo hello": None,
     "grep -q needle /dev/null": None,
@@ -23,6 +23,7 @@ COMMANDS: dict[str, float | None] = {  # each with its timeout
     "kill -KILL $$": None,
     "sleep 60": 0.5,
     "while :; do :; done": None,
+    "tail /dev/zero": None,
 }
 
 
