@@ -107,6 +107,7 @@ class LaunchPlan:
     preload: tuple[str, ...]
     limits: Mapping[str, int]
     exact: bool
+    room: bool = False  # the first two of the control groups that come with it stay open (guest/room.py)
     filter: bytes = b""
     scratch: tuple[int, int] = (0, 0)  # bytes and files of the private folders together
     added: tuple[int, int] = (0, 0)  # of these, what may come to what is there at the start; 0 for no cap
@@ -132,6 +133,7 @@ class LaunchPlan:
             "preload": list(self.preload),
             "limits": dict(self.limits),
             "exact": int(self.exact),
+            "room": int(self.room),
             "filter": self.filter,
             "scratch": list(self.scratch),
             "added": list(self.added),

@@ -68,6 +68,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         preload=policy.preload,
         limits=rlimits(policy),
         exact=asked_for(policy),
+        room=groups.room,
         processors=processors.chosen,
     )
     enforcement = Enforcement(

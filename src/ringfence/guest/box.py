@@ -5,6 +5,7 @@ import os
 import signal
 
 from ringfence.guest import guest, kernel, view, wire
+from ringfence.guest.room import Room
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
             os._exit(0)
         plan = wire.decode(wire.carried(packet, trees))
         assert isinstance(plan, dict)
-        enter([trees.pop(0) for _ in range(plan["groups"])], confined=confined)
+        groups = [trees.pop(0) for _ in range(plan["groups"])]
+        room = groups[:2] if plan["room"] else []
+        enter(groups[2:] if room else groups, room, confined=confined)
         handed: list[int] = []
         watch = _socket.socket(fileno=trees.pop())
         if plan["processors"]:
@@ -43,7 +46,7 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
             handed.append(confine(plan, trees))
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        served = guest.Guest(socket, TIMER, watch, plan)
+        served = guest.Guest(socket, TIMER, watch, Room(room), plan)
         wire.send(socket, {"ready": os.getpid()}, handed)
         while handed:
             os.close(handed.pop())
@@ -62,15 +65,19 @@ def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
         os._exit(1)
 
 
-def enter(groups: "list[int]", *, confined: bool) -> None:
-    """Enter the control groups of the box. 0 is the writer, and while it has one thread it moves without waiting for others."""
-    for group in groups:
+def enter(groups: "list[int]", room: "list[int]", *, confined: bool) -> None:
+    """Enter the control groups of the box. 0 is the writer, and while it has one thread it moves without waiting for others.
+
+    room: two of them that stay open (guest/room.py), of which the last is entered.
+    """
+    for group in (*groups, *room[1:]):
         try:
             os.write(group, b"0")
         except OSError as error:
             raise view.ViewError("enter a control group of", b"the box", error.errno or 0) from None
+    for group in groups:
         os.close(group)
-    if groups and confined:
+    if (groups or room) and confined:
         kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 

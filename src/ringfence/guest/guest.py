@@ -15,7 +15,8 @@ import time
 from ringfence.guest import files, kernel, processes, trees, wire
 from ringfence.guest.created import Created
 from ringfence.guest.programs import Programs
-from ringfence.guest.spawn import LIMITS, Start, StartError, find, keep_reserve
+from ringfence.guest.room import Room
+from ringfence.guest.spawn import LIMITS, Start, StartError, bound_processes, find
 from ringfence.guest.watch import Watch
 
 MAX_RUN_DESCRIPTORS = 6
@@ -76,8 +77,10 @@ class Run:
 class Guest:
     """The loop of the box's first process."""
 
-    def __init__(self, control: "_socket.socket", timer: int, watch: "_socket.socket", plan: "dict[str, Any]") -> None:
-        self.control, self.timer, self.watch = control, timer, Watch(self, watch)
+    def __init__(
+        self, control: "_socket.socket", timer: int, watch: "_socket.socket", room: Room, plan: "dict[str, Any]"
+    ) -> None:
+        self.control, self.timer, self.watch, self.room = control, timer, Watch(self, watch), room
         self.environment: dict[bytes, bytes] = dict(plan["environment"])
         self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}
         self.exact = bool(plan["exact"])
@@ -98,7 +101,7 @@ class Guest:
         self.children = kernel.signal_descriptor(signal.SIGCHLD)
         self.programs = Programs(self, plan)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        keep_reserve(self.limits)
+        bound_processes(self.limits)
         if b"file_size" in self.limits:
             # Inherited by all that is started: the call beyond the limit fails with EFBIG, and no signal comes (setrlimit(2)).
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -257,17 +260,22 @@ class Guest:
         except OSError as error:
             raise StartError("cwd", cwd, error.errno or 0) from None
         path = b""
-        limits = [(which, self.limits[name]) for name, which in LIMITS if limited and name in self.limits]
+        limits = [(which, self.limit(name)) for name, which in LIMITS if limited and name in self.limits]
         try:
             path = find(argv[0], environment.get(b"PATH", b""))
-            return act(Start(path, argv, environment, limits))
+            return act(Start(path, argv, environment, limits, self.room))
         except OSError as error:
             raise StartError("exec", os.path.join(cwd, path or argv[0]), error.errno or 0) from None
         finally:
             os.chdir("/")
 
+    def limit(self, name: bytes) -> int:
+        """A limit of commands; that of processes with those of the box itself, which the kernel counts too. -1: there is none."""
+        most = self.limits.get(name, -1)
+        return most + 1 + (self.programs.pid > 0) if name == b"processes" and most >= 0 else most
+
     def _fork_files(self, request: "dict[str, Any]", stdio: "list[int]") -> int:
-        pid = os.fork()
+        pid = self.room.fork()
         if pid == 0:
             status = 1
             try:

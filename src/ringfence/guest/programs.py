@@ -49,10 +49,11 @@ class Programs:
         assert self.socket is not None
         carrier = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
-            limits = [b"%d" % self.guest.limits.get(name, -1) for name in (b"cpu", b"open_files", b"file_size", b"processes")]
+            limits = [b"%d" % self.guest.limit(name) for name in (b"cpu", b"open_files", b"file_size", b"processes")]
             changes = [key.encode() + b"=" + value for key, value in env.items()]
             os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
-            wire.send(self.socket, b"", [carrier, *stdio])
+            room = self.guest.room.commands
+            wire.send(self.socket, b"", [carrier, *stdio, *([room] if room >= 0 else [])])
         except OSError:
             self.abandon()
             raise
@@ -76,7 +77,8 @@ class Programs:
         argv = [*self.command(), b"serve", *self.preload]
         workdir = os.fsencode(self.guest.workdir)
         try:
-            self.pid = self.guest.spawn(argv, {}, workdir, [null, null, null, theirs.fileno()], limited=False)
+            stdio = [null, null, null, theirs.fileno()]
+            self.pid = self.guest.room.beside(lambda: self.guest.spawn(argv, {}, workdir, stdio, limited=False))
         finally:
             theirs.close()
         self.guest.watch.template(self.pid)

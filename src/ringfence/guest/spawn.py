@@ -6,6 +6,7 @@ import resource
 import signal
 
 from ringfence.guest import terminal
+from ringfence.guest.room import Room
 
 LIMITS = (
     (b"cpu", resource.RLIMIT_CPU),
@@ -17,11 +18,11 @@ RESERVE = 16
 """Processes that this one may have beyond what commands may: it must start, list and end also where they have taken all."""
 
 
-def keep_reserve(limits: "dict[bytes, int]") -> None:
-    """Bound this process, and so what it starts before that has a limit of its own, a little above its commands."""
-    if b"processes" in limits:
+def bound_processes(limits: "dict[bytes, int]") -> None:
+    """Bound this process, and so what it starts before that has a limit of its own: a little above commands, or by the backstop."""
+    wanted = limits[b"processes"] + RESERVE if b"processes" in limits else limits.get(b"backstop", 0)
+    if wanted:
         hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-        wanted = limits[b"processes"] + RESERVE
         most = wanted if hard < 0 else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
@@ -37,12 +38,12 @@ class StartError(Exception):
 class Start:
     """A command that is ready to be started, in any of the three ways."""
 
-    __slots__ = ("argv", "environment", "limits", "path")
+    __slots__ = ("argv", "environment", "limits", "path", "room")
 
     def __init__(
-        self, path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", limits: "list[tuple[int, int]]"
+        self, path: bytes, argv: "list[bytes]", environment: "dict[bytes, bytes]", limits: "list[tuple[int, int]]", room: Room
     ) -> None:
-        self.path, self.argv, self.environment, self.limits = path, argv, environment, limits
+        self.path, self.argv, self.environment, self.limits, self.room = path, argv, environment, limits, room
 
     def spawn(self, stdio: "list[int]") -> int:
         """By posix_spawn, which copies no memory and has no hook for limits; its pid.
@@ -56,7 +57,7 @@ class Start:
                 resource.setrlimit(which, (min(limit, most) if most >= 0 else limit, most))
             actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
             pid = os.posix_spawn(self.path, self.argv, self.environment, file_actions=actions, setsid=True, setsigmask=[])
-        except BlockingIOError:  # EAGAIN: under the lowered limit there is room for no process more
+        except BlockingIOError:  # under the lowered limit, or in the group, there is room for no process more
             pid = 0
         finally:
             for which, value in before:
@@ -76,7 +77,7 @@ class Start:
     def fork(self, stdio: "list[int]") -> int:
         """By a fork that sets hard limits on itself before exec: a third slower, and exact; its pid."""
         told, tell = os.pipe()
-        pid = os.fork()
+        pid = self.room.fork()
         if pid == 0:
             try:
                 os.setsid()
@@ -97,9 +98,10 @@ class Start:
 
     def at_terminal(self, rows: int, columns: int) -> "tuple[int, int, int]":
         """At a terminal of its own: its keeper, its pid, the outer end of the terminal."""
-        return terminal.start(rows, columns, self._become)
+        return terminal.start(rows, columns, self._become, self.room.fork)
 
     def _become(self) -> None:
+        self.room.join()
         for which, limit in self.limits:
             resource.setrlimit(which, (limit, _hard(which, limit)))
         signal.pthread_sigmask(signal.SIG_SETMASK, [])

@@ -43,10 +43,11 @@ def serve() -> str:
     _signal.signal(_signal.SIGCHLD, reap)
     gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent
     while True:
-        data, ancillary, _, _ = requests.recvmsg(16, _socket.CMSG_SPACE(16), _socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = requests.recvmsg(16, _socket.CMSG_SPACE(20), _socket.MSG_CMSG_CLOEXEC)
         if not data:
             os._exit(0)
-        descriptors = [int.from_bytes(ancillary[0][2][at : at + 4], sys.byteorder) for at in (0, 4, 8, 12)]
+        packed = ancillary[0][2]
+        descriptors = [int.from_bytes(packed[at : at + 4], sys.byteorder) for at in range(0, len(packed), 4)]
         _signal.pthread_sigmask(_signal.SIG_BLOCK, [_signal.SIGCHLD])
         pid = os.fork()
         if not pid:
@@ -61,8 +62,11 @@ def serve() -> str:
 
 
 def prepare(descriptors: "list[int]") -> str:
-    """Take on the request that the first descriptor holds; the path of the program."""
+    """Take on the request that the first descriptor holds, in the group that a fifth is of; the path of the program."""
     os.setsid()
+    if len(descriptors) == 5:
+        os.write(descriptors[4], b"0")
+        os.close(descriptors.pop())
     carrier = descriptors[0]
     path, cwd, cpu, files, size, processes, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
     for at, descriptor in enumerate(descriptors[1:]):

@@ -27,7 +27,7 @@ def set_size(terminal: int, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, TIOCSWINSZ, size)
 
 
-def start(rows: int, columns: int, become: "Callable[[], None]") -> "tuple[int, int, int]":
+def start(rows: int, columns: int, become: "Callable[[], None]", fork: "Callable[[], int]") -> "tuple[int, int, int]":
     """Fork a keeper with a command that becomes what `become` makes of it; the keeper, the command, the terminal's outer end.
 
     become() sets limits and execs; it never returns. Raises the OSError of a terminal that could not be had, or of exec.
@@ -41,7 +41,7 @@ def start(rows: int, columns: int, become: "Callable[[], None]") -> "tuple[int, 
         modes[1] |= IUTF8 >> 8  # erasing takes a whole character
         fcntl.ioctl(outer, TCSETS, bytes(modes))
         set_size(outer, rows, columns)
-        keeper = os.fork()
+        keeper = fork()
         if keeper == 0:
             try:
                 _keep(f"/dev/pts/{number}", tell, become)

@@ -29,6 +29,11 @@ KEPT_BYTES = 16 << 20
 """A group that the host still charges with more than this, for files that its box read or wrote, is not given to another box."""
 
 
+COMMANDS = "commands"
+"""Beside the controllers: how many processes may be in a group below, of commands alone; wanted together with pids."""
+BELOW = ("own", "commands")
+
+
 class Group:
     """A folder of one hierarchy, for one box. limits: its controllers, each with its value; None where it only counts."""
 
@@ -41,6 +46,11 @@ class Group:
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         return os.open(f"{self.folder}/{name}", flags | os.O_CLOEXEC)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether commands are in a group below, and what the box must still start can step into another beside it."""
+        return COMMANDS in self.limits
+
     def write(self, name: str, value: int | str) -> None:
         descriptor = self.open(name, os.O_WRONLY)
         try:
@@ -48,9 +58,10 @@ class Group:
         finally:
             os.close(descriptor)
 
-    def entry(self) -> int:
-        """The file by which a process of one thread enters: it writes 0."""
-        return self.open("cgroup.procs" if self.unified else "tasks", os.O_WRONLY)
+    def entries(self) -> list[int]:
+        """The files by which a process of one thread enters: it writes 0. With room: that beside, and that of commands."""
+        name = "cgroup.procs" if self.unified else "tasks"
+        return [self.open(f"{below}/{name}", os.O_WRONLY) for below in (BELOW if self.has_room else (".",))]
 
     def set(self) -> None:
         """Write every limit. Raises OSError."""
@@ -63,7 +74,7 @@ class Group:
     def end(self) -> bool:
         """Kill what is in it, and whether it is empty then."""
         until = time.monotonic() + EMPTYING_SECONDS
-        while pids := _pids(self.folder):
+        while pids := [pid for below in (".", *BELOW) for pid in _pids(f"{self.folder}/{below}")]:
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -101,6 +112,14 @@ def _set_processes(group: Group, value: int) -> None:
     group.write("pids.max", value)
 
 
+def _set_commands(group: Group, value: int) -> None:
+    for below in BELOW:
+        os.mkdir(f"{group.folder}/{below}")
+    if group.unified:
+        group.write("cgroup.subtree_control", "+pids")
+    group.write(f"{BELOW[-1]}/pids.max", value)
+
+
 def _set_share(group: Group, value: int) -> None:
     if group.unified:
         group.write("cpu.max", f"{value} {PERIOD_US}")
@@ -109,7 +128,7 @@ def _set_share(group: Group, value: int) -> None:
         group.write("cpu.cfs_quota_us", value)
 
 
-_SETTERS = {"memory": _set_memory, "pids": _set_processes, "cpu": _set_share}
+_SETTERS = {"memory": _set_memory, "pids": _set_processes, COMMANDS: _set_commands, "cpu": _set_share}
 
 
 class Groups:
@@ -121,9 +140,14 @@ class Groups:
     def of(self, controller: str) -> Group | None:
         return next((group for group in self.all if controller in group.limits), None)
 
+    @property
+    def room(self) -> bool:
+        return any(group.has_room for group in self.all)
+
     def entries(self) -> list[int]:
-        """Descriptors for the first process of the box, which enters by them before it does anything else."""
-        return [group.entry() for group in self.all]
+        """Descriptors for the first process of the box, which enters by them before it does anything else; those of room first."""
+        order = sorted(self.all, key=lambda group: not group.has_room)
+        return [entry for group in order for entry in group.entries()]
 
     def release(self) -> None:
         """The box has ended: what is still in its groups is killed, they are removed or kept for another. Safe to call again."""
@@ -169,7 +193,8 @@ class Places:
         """Each hierarchy that is to be used, with what is wanted of it."""
         chosen: dict[str, tuple[Hierarchy, dict[str, int | None]]] = {}
         for controller, value in wanted.items():
-            place = next((each for each in self._mounted if controller in each.controllers), None)
+            kernels = "pids" if controller == COMMANDS else controller
+            place = next((each for each in self._mounted if kernels in each.controllers), None)
             if place is None:
                 missing[controller] = "no hierarchy of control groups here has it for us"
             else:
@@ -287,12 +312,13 @@ def _is_clean(group: Group) -> bool:
 
 
 def _remove(folder: str) -> bool:
-    try:
-        os.rmdir(folder)
-    except FileNotFoundError:
-        pass
-    except OSError:
-        return False
+    for each in (*(f"{folder}/{below}" for below in BELOW), folder):
+        try:
+            os.rmdir(each)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
     return True
 
 
