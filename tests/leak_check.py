@@ -150,18 +150,26 @@ def _descriptors() -> Iterator[str]:
 
 
 def _folders() -> Iterator[str]:
-    """Temporary folders and control groups that carry our name; not the empty groups that this process keeps for its next boxes."""
+    """Temporary folders and control groups that carry our name; of groups those of the dead, and of this process those in use."""
     yield from map(str, Path(tempfile.gettempdir()).glob("ringfence-*"))
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         group = Path("/sys/fs/cgroup", controllers, path.lstrip("/"))
-        for found in group.glob("ringfence*"):
+        for found in group.glob("ringfence-*"):
             try:
-                kept = f"-{os.getpid()}-" in found.name and not Path(found, "cgroup.procs").read_text()
-            except OSError:  # it was removed while it was looked at
+                owner, started = (int(part) for part in found.name.split("-")[2:4])
+                used = any(listed.read_text() for listed in found.rglob("cgroup.procs"))
+            except (OSError, ValueError):  # it was removed while it was looked at, or is a probe's
                 continue
-            if not kept:
+            if used if owner == os.getpid() else not _lives(owner, started):
                 yield str(found)
+
+
+def _lives(pid: int, started: int) -> bool:
+    try:
+        return int(Path("/proc", str(pid), "stat").read_text(errors="replace").rpartition(")")[2].split()[19]) == started
+    except OSError:
+        return False
 
 
 def look() -> Seen:

@@ -77,9 +77,7 @@ class Run:
 class Guest:
     """The loop of the box's first process."""
 
-    def __init__(
-        self, control: "_socket.socket", timer: int, watch: "_socket.socket", room: Room, plan: "dict[str, Any]"
-    ) -> None:
+    def __init__(self, control: "_socket.socket", timer: int, watch: "_socket.socket", room: Room, plan: "dict[str, Any]") -> None:
         self.control, self.timer, self.watch, self.room = control, timer, Watch(self, watch), room
         self.environment: dict[bytes, bytes] = dict(plan["environment"])
         self.limits: dict[bytes, int] = {key.encode(): value for key, value in plan["limits"].items()}
