@@ -10,16 +10,23 @@ from truth import corpus
 from truth.case import TIERS
 from truth.matrix import matrix, wrong
 from truth.place import Place
+from truth.witness import disagreements
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/truth", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name begins so")
     parser.add_argument("--ours", action="store_true", help="ringfence alone")
+    parser.add_argument("--witness", action="store_true", help="hold every label to its witness, and do nothing else")
     asked = parser.parse_args()
     seed = corpus.fresh_seed()
     print(f"RINGFENCE_TRUTH_SEED={seed}")
     chosen = [case for case in corpus.cases(seed) if case.id.startswith(asked.only)]
+    if asked.witness:
+        with Place() as place:
+            found = [said for case in chosen for said in disagreements(case, place)]
+        print("\n".join(found) or f"{len(chosen)} labels are as their witnesses say")
+        return int(bool(found))
     failed = False
     with Place() as place:
         said = {}

@@ -40,7 +40,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Case:
-    """One run. `@outside` in any text is a folder beside the workspace, `@port` a port that is listened on outside.
+    """One run. `@outside` in any text is a folder beside the workspace, `@folder` in a denial the case's own.
 
     run: a shell line, an argv, or with code the text of a Python program. truth: on a tier that confines; unconfined: on tier
     process, where it differs. tiers: where the case makes sense. limits, policy: fields of SandboxLimits and SandboxConfig.
@@ -62,6 +62,7 @@ class Case:
     input: bytes | None = None
     files: Mapping[str, tuple[str | bytes, int]] = field(default_factory=dict)
     endless: bool = False
+    fresh: bool = False
     act: str = ""
     id: str = ""
 
@@ -82,6 +83,11 @@ class Case:
         if isinstance(self.run, tuple):
             return self.run
         return ("python3", "-c", self.run) if self.code else ("bash", "-c", self.run)
+
+    @property
+    def asked(self) -> str:
+        """What is asked of its box: cases that ask for the same can share one."""
+        return repr((sorted(self.limits.items()), sorted(self.policy.items())))
 
     @property
     def shown(self) -> str:

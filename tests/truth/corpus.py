@@ -18,7 +18,7 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("exits", "words", "ordinary", "not_started", "caps", "ours")
+TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "ours")
 WORKERS = 4
 CHUNK = 12
 Verdicts = dict[str, Verdict]
@@ -42,7 +42,7 @@ def fresh_seed() -> int:
 def by_ringfence(chosen: Iterable[Case], tier: str, place: Place) -> Verdicts:
     """What ringfence says of each on a tier; cases that ask for the same share a box."""
     ours = [case for case in chosen if tier in case.tiers]
-    ours.sort(key=lambda case: repr((sorted(case.limits.items()), sorted(case.policy.items()))))
+    ours.sort(key=lambda case: case.asked)
 
     def some(chunk: tuple[Case, ...]) -> Verdicts:
         with Ringfence(tier, place) as adapter:
@@ -53,7 +53,7 @@ def by_ringfence(chosen: Iterable[Case], tier: str, place: Place) -> Verdicts:
 
 def outside(chosen: Iterable[Case], place: Place, run: Callable[[Case, Place], Record]) -> dict[str, Record]:
     """The record of each run outside. Cases about boxes themselves have none."""
-    able = [case for case in chosen if not case.act and not case.policy]
+    able = [case for case in chosen if not case.act and case.witness != "hand"]
     with ThreadPoolExecutor(WORKERS) as workers:
         return dict(zip((case.id for case in able), workers.map(lambda case: run(case, place), able), strict=True))
 

@@ -36,7 +36,7 @@ class Place:
         for name, (content, mode) in case.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            path.write_bytes(self.fill(content).encode() if isinstance(content, str) else content)
             path.chmod(mode)
         return folder
 

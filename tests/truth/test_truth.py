@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from truth import corpus
-from truth.case import Case
+from truth.case import Case, Truth
 from truth.matrix import matrix, wrong
 from truth.place import Place
+from truth.witness import disagreements
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +58,26 @@ def test_a_reader_of_words_gets_at_least_forty_wrong(chosen: list[Case], place: 
     said = corpus.by_others([case for case in chosen if case.fools and not case.id.startswith("generated")], place, ("keywords",))
     mistakes = wrong(chosen, said["keywords"], "namespaces")
     assert len(mistakes) >= 40, matrix("keywords", chosen, said["keywords"], "namespaces")
+
+
+SAMPLE = {"status": 60, "trace": 10, "usage": 4, "refusal": 3, "far side": 1}
+"""How many labels of each witness are held to it; RINGFENCE_TRUTH_WITNESS=all takes every one."""
+
+
+def test_the_witnesses_agree_with_the_labels(seed: int, chosen: list[Case], place: Place) -> None:
+    drawn = random.Random(seed).sample(chosen, len(chosen))
+    if os.environ.get("RINGFENCE_TRUTH_WITNESS") != "all":
+        drawn = [case for kind, count in SAMPLE.items() for case in [each for each in drawn if each.witness == kind][:count]]
+    said = [found for case in drawn for found in disagreements(case, place)]
+    assert not said, f"RINGFENCE_TRUTH_SEED={seed}\n" + "\n".join(said)
+
+
+def test_a_wrong_label_is_found_by_its_witness(chosen: list[Case], place: Place) -> None:
+    wrong_ones = {
+        "status": Truth("exited 99"),
+        "trace": Truth("exited 1", ("write /etc/nobody-touched-this",)),
+        "usage": Truth("cap wall"),
+    }
+    for witness, truth in wrong_ones.items():
+        case = next(case for case in chosen if case.witness == witness and case.truth.outcome in ("exited 1", "cap cpu"))
+        assert list(disagreements(replace(case, truth=truth, limits={"cpu_seconds": 0.1}, timeout=5.0), place))

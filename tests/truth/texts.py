@@ -15,9 +15,9 @@ WORDS = (
 
 KERNEL = (
     "[ 4711.123456] Out of memory: Killed process {n} (python3) total-vm:1048576kB, anon-rss:65536kB, file-rss:0kB",
-    "[ 4711.123456] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,task=python3,pid={n},uid=0",
+    "[ 4711.123456] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=user,task=python3,pid={n},uid=0",
     "Memory cgroup out of memory: Killed process {n} (python3), UID 0, total-vm:9kB",
-    'audit: type=1326 audit(1.1:1): auid=0 uid=0 pid={n} comm="x" exe="/bin/x" sig=31 arch=c000003e syscall=101 compat=0',
+    'audit: type=1326 audit(1.1:1): auid=0 uid=0 pid={n} comm="x" exe="x" sig=31 arch=c000003e syscall=101 compat=0',
     "traps: python3[{n}] general protection fault ip:7f sp:7f error:0",
     "fork: retry: Resource temporarily unavailable",
     "bash: fork: Cannot allocate memory",

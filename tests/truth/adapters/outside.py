@@ -50,22 +50,16 @@ def bare(case: Case, place: Place, before: Sequence[str] = (), cut: float | None
         stdout, stderr = process.communicate(case.input, timeout=limit)
     except subprocess.TimeoutExpired:
         timed_out = True
-        _end(process)
+        end(process)
         stdout, stderr = process.communicate()
     return Record(None if timed_out else process.returncode, stdout, stderr, timed_out)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """End a run and all below it, sessions of their own included."""
-    below = [process.pid]
-    for pid in below:
-        try:
-            for task in os.listdir(f"/proc/{pid}/task"):
-                with open(f"/proc/{pid}/task/{task}/children") as children:
-                    below += map(int, children.read().split())
-        except OSError:
-            continue
-    for pid in below:
+    from truth.accounts import below
+
+    for pid in list(below(process.pid)):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

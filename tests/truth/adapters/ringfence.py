@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -28,15 +30,34 @@ class Ringfence:
     def run(self, case: Case) -> Verdict:
         """Run a case, in the box of the last one where that asked for the same."""
         try:
-            box = self._box_for(case)
-            return verdict_of(self._call(box, case), self.place)
+            box, folder = self.made_for(case)
+            return verdict_of(self.call(box, case, folder), {str(folder): "@folder", str(self.place.outside): "@outside"})
         except RingfenceError as error:
             lost = isinstance(error, SandboxLostError)
             self.close()
             return Verdict("lost" if lost else "refused", said=f"{type(error).__name__}: {error}")
 
-    def _call(self, box: Sandbox, case: Case) -> Result:
+    def made_for(self, case: Case) -> tuple[Sandbox, Path]:
+        """A box for a case, and the case's folder in it."""
+        asked = (case.id if case.fresh else "", case.asked)
+        if self._box is None or self._asked != asked:
+            self.close()
+            self.workspace = self.place.workspace()
         folder = self.place.lay(case, self.workspace)
+        if self._box is None:
+            self._box, self._asked = self._open(case), asked
+        return self._box, folder
+
+    def _open(self, case: Case) -> Sandbox:
+        policy: dict[str, Any] = {"tier": self.tier, "workspace": self.workspace, **case.policy}
+        for name, value in policy.items():
+            if isinstance(value, tuple):
+                policy[name] = tuple(map(self.place.fill, value))
+        limits: dict[str, Any] = {"wall_seconds": TIMEOUT_SECONDS, **case.limits}
+        return Sandbox(SandboxConfig(limits=SandboxLimits(**limits), **policy)).__enter__()
+
+    def call(self, box: Sandbox, case: Case, folder: Path) -> Result:
+        """Run a case in a box."""
         timeout = TIMEOUT_SECONDS if case.timeout is None and "wall_seconds" not in case.limits else case.timeout
         on_stdout = (lambda _: os.kill(box._open().box.pid, signal.SIGKILL)) if case.act == "kill the box" else None
         if case.code:
@@ -44,17 +65,6 @@ class Ringfence:
             return box.execute(folder_first + self.place.fill(str(case.run)), timeout=timeout, on_stdout=on_stdout)
         argv = self.place.argv(case)
         return box.run(argv, cwd=folder / case.cwd, input=case.input, timeout=timeout, on_stdout=on_stdout)
-
-    def _box_for(self, case: Case) -> Sandbox:
-        asked = (sorted(case.limits.items()), repr(sorted(case.policy.items())))
-        if self._box is None or self._asked != asked:
-            self.close()
-            self.workspace = self.place.workspace()
-            policy: dict[str, Any] = {"tier": self.tier, "workspace": self.workspace, **case.policy}
-            limits: dict[str, Any] = {"wall_seconds": TIMEOUT_SECONDS, **case.limits}
-            box = Sandbox(SandboxConfig(limits=SandboxLimits(**limits), **policy))
-            self._box, self._asked = box.__enter__(), asked
-        return self._box
 
     def close(self) -> None:
         if self._box is not None:
@@ -68,10 +78,15 @@ class Ringfence:
         self.close()
 
 
-def verdict_of(result: Result, place: Place) -> Verdict:
-    """A result of ringfence in the words of the corpus."""
-    denials = frozenset((each.kind, each.target.replace(str(place.outside), "@outside"), each.evidence) for each in result.denials)
-    return Verdict(in_words(result.outcome), denials, f"{result.outcome} {result.stderr[-300:]}")
+def verdict_of(result: Result, names: Mapping[str, str]) -> Verdict:
+    """A result of ringfence in the words of the corpus. names: of folders, as the corpus calls them."""
+    denials = set()
+    for each in result.denials:
+        target = each.target
+        for folder, name in names.items():
+            target = target.replace(folder, name)
+        denials.add((each.kind, target, each.evidence))
+    return Verdict(in_words(result.outcome), frozenset(denials), f"{result.outcome} {result.stderr[-300:]}")
 
 
 def in_words(outcome: Outcome) -> str:

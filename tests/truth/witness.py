@@ -1,0 +1,107 @@
+"""Holds every label to a witness that is not ringfence: what the truth of the corpus is worth.
+
+status: the wait status of a run outside. trace: strace on the run in its box (root) or in bubblewrap. usage: the kernel's account
+of a run that nothing caps. refusal: the same failure under the kernel's own limits. hand: the corpus did it itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+from truth import strace
+from truth.accounts import Account, account
+from truth.adapters.outside import BWRAP, Record, bare
+from truth.adapters.plain import judge
+from truth.adapters.ringfence import Ringfence
+from truth.case import Case, Truth
+from truth.place import Place
+
+REFUSALS = {"write": frozenset(("EROFS", "EACCES", "EPERM", "ENOENT")), "read": frozenset(("EACCES", "EPERM", "ENOENT", "EROFS"))}
+
+
+def disagreements(case: Case, place: Place) -> Iterator[str]:
+    """What the witness of a case says against its label; nothing where they agree."""
+    match case.witness:
+        case "status":
+            yield from _status(case, bare(case, place))
+        case "trace":
+            yield from _trace(case, place)
+        case "usage":
+            yield from _usage(case, account(case, place))
+
+
+def _status(case: Case, record: Record) -> Iterator[str]:
+    outcome = judge(record).outcome if record.error is None else f"not started: {reason(record.error, case)}"
+    if outcome != case.on("process").outcome:
+        yield f"{case.id}: {case.shown}: by itself it {outcome}, the label is {case.on('process').outcome}"
+
+
+def reason(error: OSError, case: Case) -> str:
+    """Why a command did not start, from the kernel's errno and what lies there."""
+    if case.cwd and str(error.filename).endswith(case.cwd):
+        return "the working directory cannot be entered"
+    mode = case.files.get(case.argv[0].removeprefix("./"), ("", 0))[1]
+    there = mode or os.path.exists(case.argv[0])
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return "its interpreter is missing" if there else "not found"
+        case errno.EACCES:
+            folder = not mode and (f"{case.argv[0].removeprefix('./')}/" in " ".join(case.files) or os.path.isdir(case.argv[0]))
+            return "is a directory" if folder else "not executable"
+        case errno.ENOEXEC:
+            return "not in a format that this machine runs"
+    return "arguments and environment larger than the kernel takes" if error.errno == errno.E2BIG else "refused by the kernel"
+
+
+def _trace(case: Case, place: Place) -> Iterator[str]:
+    """The calls of the run itself, seen from outside its box; an ordinary user sees those of the same run in bubblewrap."""
+    log = place.root / f"trace-{case.id}"
+    names: dict[str, str] = {"@outside": str(place.outside)}
+    if os.getuid() == 0:
+        with Ringfence("namespaces", place) as adapter:
+            box, folder = adapter.made_for(case)
+            names["@folder"] = str(folder)
+            with strace.Attached(box._open().box.pid, log) as traced:
+                adapter.call(box, case, folder)
+            seen = traced.seen()
+        if seen.outcome != case.truth.outcome:
+            yield f"{case.id}: {case.shown}: strace saw that it {seen.outcome}, the label is {case.truth.outcome}"
+        yield from _against(case, case.truth, seen, names)
+    else:
+        bare(case, place, (*strace.STRACE, str(log), *BWRAP))
+        writes = tuple(denial for denial in case.truth.denials if denial.startswith("write ") and "@folder" not in denial)
+        yield from _against(case, Truth(case.truth.outcome, writes), strace.read(log), names)
+    log.unlink(missing_ok=True)
+
+
+def _against(case: Case, truth: Truth, seen: strace.Seen, names: dict[str, str]) -> Iterator[str]:
+    for denial in (*truth.denials, *truth.may):
+        if not _happened(denial, seen, names):
+            yield f"{case.id}: {case.shown}: strace saw no refusal of {denial}"
+    for denial in truth.claimed:
+        if _happened(denial, seen, names):
+            yield f"{case.id}: {case.shown}: strace saw a refusal of {denial}, which is called a mere claim"
+
+
+def _happened(denial: str, seen: strace.Seen, names: dict[str, str]) -> bool:
+    kind, target = denial.split(" ", 1)
+    for name, folder in names.items():
+        target = target.replace(name, folder)
+    if kind in REFUSALS:
+        return seen.refused(kind, target, REFUSALS[kind])
+    return any(each.call == target for each in seen.failed)
+
+
+def _usage(case: Case, spent: Account) -> Iterator[str]:
+    """A capped run, left alone: whether it does what the cap is about, and not what another cap would end sooner."""
+    outcome = case.truth.outcome
+    limit = case.limits.get("cpu_seconds", 60)
+    assert isinstance(limit, (int, float))
+    if outcome == "cap wall" and not (spent.alive and spent.cpu_seconds < limit):
+        yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on time"
+    if outcome == "cap cpu" and spent.cpu_seconds < limit:
+        yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on CPU of {limit} s"
+    if outcome == "cap memory" and spent.peak_bytes <= int(str(case.limits["memory_bytes"])):
+        yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on memory"
