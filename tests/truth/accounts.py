@@ -30,7 +30,7 @@ def account(case: Case, place: Place) -> Account:
     folder = place.lay(case, place.workspace())
     enough = {"cap wall": case.timeout or 0.4}.get(case.truth.outcome, WATCH_SECONDS)
     cpu_enough = case.limits.get("cpu_seconds", 60) if case.truth.outcome == "cap cpu" else 1e9
-    bytes_enough = case.limits.get("memory_bytes", 1 << 60) if case.truth.outcome == "cap memory" else 1 << 60
+    bytes_enough = case.limits.get("memory_bytes", 1 << 60) if "memory_bytes" in case.limits else 1 << 60
     environment = {**ENVIRONMENT, "HOME": str(folder)}
     silent = subprocess.DEVNULL
     process = subprocess.Popen(
@@ -71,8 +71,13 @@ def _cpu(pid: int) -> float:
 
 
 def _resident(pid: int) -> int:
+    """What it has of memory, and what lies in files without a name that it holds open."""
     try:
         with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            held = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            if os.readlink(entry.path).startswith("/memfd:"):
+                held += os.stat(entry.path).st_blocks * 512
     except (OSError, IndexError):
         return 0
+    return held

@@ -103,5 +103,5 @@ def _usage(case: Case, spent: Account) -> Iterator[str]:
         yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on time"
     if outcome == "cap cpu" and spent.cpu_seconds < limit:
         yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on CPU of {limit} s"
-    if outcome == "cap memory" and spent.peak_bytes <= int(str(case.limits["memory_bytes"])):
+    if "memory" in (outcome + " ".join(case.truth.denials)) and spent.peak_bytes <= int(str(case.limits["memory_bytes"])):
         yield f"{case.id}: {case.shown}: by itself {spent}, which is no cap on memory"
