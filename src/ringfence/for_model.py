@@ -71,6 +71,7 @@ NOT_STARTED = {
     Reason.BAD_CWD: "the working directory cannot be entered. Name a folder that is there",
     Reason.NO_PROCESS: "no further process may be started in the box. End some that are no longer needed",
     Reason.NO_RESOURCES: "the machine is out of a resource. Try again when less runs",
+    Reason.NO_SPACE: "the private folders of the box are full. Remove what is done with from its home and temporary folder",
     Reason.REFUSED: "the kernel refused it",
 }
 CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP}
@@ -129,7 +130,7 @@ def _of_outcome(outcome: Outcome, argv: tuple[str, ...], denied: bool) -> str:
         case CapHit():
             return _of_cap(outcome)
         case NotStarted(reason=reason, path=path, errno=number):
-            said = f"{quoted(path or ' '.join(argv))} was not started: {NOT_STARTED[reason]}"
+            said = f"{quoted(path or ' '.join(argv))} was not started: {NOT_STARTED.get(reason, reason)}"
             name = errno.errorcode.get(number, str(number))
             return f"[not_started:{reason.name.lower()}] {said} ({name}). Nothing ran, so there is no exit code."
     return "[cancelled] The run was given up by its caller, and everything of it was ended. Its result is not known."
