@@ -25,7 +25,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import replace
 from types import TracebackType
 from typing import TypeAlias
 
@@ -38,6 +37,7 @@ from ringfence.events import (
     SandboxExecData,
     SandboxStartData,
 )
+from ringfence.values import replace
 
 __all__ = [
     "Handler",

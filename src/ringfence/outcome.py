@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from ringfence import errors
+from ringfence.values import field, fields, frozen, replace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exited:
     """The command ran and returned code (0 to 255)."""
 
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signaled:
     """The command ran and a signal that is not a cap of ours ended it."""
 
@@ -28,7 +28,7 @@ CapKind: TypeAlias = Literal["cpu", "wall", "memory", "idle", "processes", "open
 """What a cap is of. wall is the time of a call and the life of its box; enforced_by says which."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapHit:
     """A cap ended the command.
 
@@ -58,7 +58,7 @@ class Reason(StrEnum):
     REFUSED = "refused by the kernel"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotStarted:
     """exec never happened, so there is no exit code. path is what was tried, errno what the kernel said."""
 
@@ -67,7 +67,7 @@ class NotStarted:
     errno: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cancelled:
     """The caller gave the run up; only in records, since the awaiting call raises its loop's own cancellation."""
 
@@ -75,7 +75,7 @@ class Cancelled:
 Outcome: TypeAlias = Exited | Signaled | CapHit | NotStarted | Cancelled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Denial:
     """Something the boundary refused, or that a box left for a program outside to run (kind 'planted').
 
@@ -107,7 +107,7 @@ class Level(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Enforced:
     """One dimension: how far, by which mechanism, and what is missing where it is not full."""
 
@@ -122,7 +122,7 @@ class Enforced:
 NOT_ENFORCED = Enforced(Level.NONE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Enforcement:
     """What held the run, dimension by dimension. Never more than what was applied."""
 
@@ -158,7 +158,7 @@ class Enforcement:
         return "\n".join(f"{entry.name}: {getattr(self, entry.name)}" for entry in fields(self))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What the run used: seconds of wall time, CPU seconds of its first process and the children it waited for, bytes written."""
 
@@ -169,7 +169,7 @@ class Usage:
     stderr_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """A bounded stream: its head, its tail, and the number of bytes between them that were left out."""
 
@@ -209,7 +209,7 @@ def _whole_start(data: bytes) -> bytes:
     return data[cut:] if cut < 4 else data
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """What a box changed in its private copy of a protected path. The host's is as it was; path is where that lies.
 
@@ -230,7 +230,7 @@ def lines_of(changes: Iterable[Change]) -> list[str]:
     return [*said, f"may be taken over: {', '.join(keys)}"] if keys else said
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result:
     """One run, ended. What the command did is here as a value; what ringfence failed to do would have been raised."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from architecture.tree import PACKAGE, imports_of, modules
 
-LEAVES = {"outcome", "errors", "events", "hooks", "for_model"}
+LEAVES = {"values", "outcome", "errors", "events", "hooks", "for_model"}
 BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace", "denials"}
 PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", ""}
 

@@ -72,7 +72,7 @@ def _explained(config: SandboxConfig, *, only_rules: bool) -> tuple[Explanation,
             refused = {each.key for each in error.refusals} - {*config.best_effort}
             if not only_rules or not refused:
                 raise
-            from dataclasses import replace
+            from ringfence.values import replace
 
             config = replace(config, best_effort=[*config.best_effort, *refused])
             status = running.complain(error)

@@ -6,10 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
+from ringfence.values import replace
 
 if TYPE_CHECKING:
     from ringfence.outcome import Change, Denial, Result

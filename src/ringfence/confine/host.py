@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+from ringfence.values import frozen
 
 # Settings that refuse user namespaces, each with the value that refuses and the step that opens it.
 _SETTINGS = (
@@ -36,7 +37,7 @@ class State(StrEnum):
     NOT_BUILT = "not built"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capability:
     """One thing of a host. cause: why it is not delivered. step: what adds it. needed_by: the tiers and caps that need it."""
 
@@ -52,7 +53,7 @@ class Capability:
         return self.state not in (State.DELIVERED, State.NOT_BUILT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """What a probe ran into: the kernel's answer, and the call that it answered."""
 

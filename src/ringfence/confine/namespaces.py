@@ -10,7 +10,6 @@ import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import Folder, ResolvedPolicy
+from ringfence.values import replace
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.planted import Taken

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from ringfence.confine.plan import NOEXEC, RDONLY, WRITABLE, LaunchPlan, Step, Tree
 from ringfence.policy.patterns import within
 from ringfence.policy.resolve import ResolvedPolicy, mounts_below
+from ringfence.values import frozen, replace
 
 MAX_LINKS = 40
 """Links that the kernel follows in one path (MAXSYMLINKS, linux/namei.h)."""
@@ -30,7 +30,7 @@ _HOST = Tree("/", "/", WRITABLE)
 """What a box without a view of its own sees."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A path of a box without links in it. by: the step that decides; None on the way to others, and where nothing is.
 

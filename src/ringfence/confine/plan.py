@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
+from ringfence.values import field, frozen
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
@@ -18,7 +18,7 @@ READ_ONLY = RDONLY | NOSUID | NODEV
 WRITABLE = NOSUID | NODEV
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tree:
     """A folder or file of the host, mounted at target. identity (device, inode) is checked unless it is (0, 0)."""
 
@@ -41,7 +41,7 @@ class Tree:
         return f"mount {self.target}" + (f" from {self.source}" if self.source != self.target else "") + f" ({access})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """A step that needs no source: folder, private, link, file, replace, proc, devpts, cover, readonly; and what is done with a
     path of a workspace, whose identity is checked like a tree's: cover, pin, protect, private-file, private-folder."""
@@ -63,7 +63,7 @@ class Step:
         return f"{self.kind} {self.target}{detail}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """What a box sees: the steps that make it, in order, and the same as the guest reads them."""
 
@@ -79,7 +79,7 @@ class View:
         return View((*self.steps, *further.steps), self.wire + further.wire)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ids:
     """The ids inside, and the maps of the user namespace as the kernel reads them (user_namespaces(7))."""
 
@@ -90,7 +90,7 @@ class Ids:
     deny_setgroups: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class LaunchPlan:
     """Everything the first process of a box is told."""
 
@@ -174,7 +174,7 @@ def _no_groups() -> list[int]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
 
 from ringfence.confine.places import Place, Places
+from ringfence.values import frozen
 
 FIRST_BYTES = 4096
 MAX_INTERPRETERS = 4
@@ -17,7 +17,7 @@ SHEBANG_BYTES = 256
 PT_INTERP = 3  # elf.h
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Program:
     """file: what would be started, or the empty string. interpreters: what it needs to run, in order. problem: why it would not."""
 

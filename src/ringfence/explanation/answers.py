@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ringfence.confine.acts import FLOOR
@@ -15,6 +14,7 @@ from ringfence.confine.places import Place
 from ringfence.confine.programs import program
 from ringfence.errors import ArgumentError
 from ringfence.policy.decide import LOOPBACK, VARIABLES, Decision, decide
+from ringfence.values import frozen
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
@@ -24,7 +24,7 @@ HTTPS = 443
 """The port that a host is asked for where none is given."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """subject: what was asked about. state: what it is in the box, in a few words. decisions: each act with what decides it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ringfence.confine import cgroups, probes
 from ringfence.confine.host import Capability, State
@@ -12,6 +11,7 @@ from ringfence.explanation import explain
 from ringfence.outcome import Level
 from ringfence.policy.config import BUILT_TIERS, TIERS, UNBUILT, SandboxConfig, SandboxLimits
 from ringfence.sync import Sandbox
+from ringfence.values import frozen
 
 DEFAULT = "namespaces"
 """The tier that 'auto' takes."""
@@ -26,7 +26,7 @@ CAPS: dict[str, tuple[str, float]] = {
 """Each cap that an enforcement has, with the limit that asks for it and a value to ask for."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostFacts:
     """What was found. tiers: by their names, the default first. caps: what a box of the first that works has of each.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from typing import Any
 
 from ringfence.errors import ConfigError, WideningError
@@ -17,6 +16,7 @@ from ringfence.policy.config import CEILING_OF_GUARANTEED, LEVELS, SHARES, Sandb
 from ringfence.policy.keys import KEY_OF, as_written, shown, value_of
 from ringfence.policy.patterns import escaped, within
 from ringfence.policy.resolve import EPHEMERAL, absolute_pattern
+from ringfence.values import fields, replace
 
 Rule = Callable[[Any, Any], bool]
 """Whether the second value, a child's, opens nothing that the first, its parent's, closes."""

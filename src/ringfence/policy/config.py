@@ -1,15 +1,15 @@
 """What a caller asks of a box. Values are checked when the object is made; the host is looked at later, by resolve."""
 
-# Annotations are objects here: a dataclass looks each one up that is a string, which is half of what making it costs.
+from __future__ import annotations
 
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 from ringfence.errors import ConfigError
 from ringfence.policy.patterns import check as check_pattern
+from ringfence.values import field, fields, frozen
 
 TIERS = (
     "auto",
@@ -81,31 +81,12 @@ SHARES = (("cpu_guaranteed", "cpu_limit"), ("memory_guaranteed_bytes", "memory_b
 """What is guaranteed, and the hard ceiling of the same."""
 
 
-class _Compared:
-    """Compared, hashed and shown field by field. Not left to dataclass, which compiles a function of its own for each of the
-    three: a third of what these classes cost a cold start."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    def __hash__(self) -> int:
-        values = (getattr(self, name) for name in self.__slots__)
-        return hash(tuple(frozenset(value.items()) if isinstance(value, Mapping) else value for value in values))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
-
-
 class Unasked(int):
     """A limit that nobody asked for: it holds where the host has a mechanism for it, and the box is not refused where not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SandboxLimits(_Compared):
+@frozen(kw_only=True)
+class SandboxLimits:
     """What a run and its box may spend. None means no limit; every limit that is set is enforced or the box is refused.
 
     cpu_seconds: CPU time of each process. wall_seconds: one call. lifetime_seconds, idle_seconds: the box. cpu_limit: cores that
@@ -172,8 +153,8 @@ class SandboxLimits(_Compared):
         return (self.output_bytes + 1) // 2 if self.output_head_bytes is None else self.output_head_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class SandboxConfig(_Compared):
+@frozen(kw_only=True)
+class SandboxConfig:
     """What a box may do. Everything not named here is closed.
 
     tier: the exact mechanism, or 'auto' for the strongest that this host delivers. isolation: the level that the tier must be
@@ -295,7 +276,7 @@ class SandboxConfig(_Compared):
         return bool(unusual or (self.tier == "process" and (self.deny or self.protect)))
 
     @classmethod
-    def from_file(cls, file: str | os.PathLike[str]) -> "SandboxConfig":
+    def from_file(cls, file: str | os.PathLike[str]) -> SandboxConfig:
         """The config that a policy file says; see docs/policy.md. Raises PolicyError with the line and column."""
         from ringfence.policy.load import load_policy  # with it come a YAML reader and a schema: a tenth of a second
 

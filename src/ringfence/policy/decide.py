@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ringfence.errors import ArgumentError
 from ringfence.policy import settings
 from ringfence.policy.patterns import compiled, covers, escaped, is_glob, literal, matches, moved, within
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.secrets import built_in_rule, secrets_of
+from ringfence.values import frozen
 
 VERBS = ("read", "write", "exec", "connect", "env")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -36,7 +36,7 @@ VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TERM
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """Whether an act is allowed, the rule that decides, by its key in a policy file or as 'built in', and why."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from ringfence.errors import ConfigError
 from ringfence.policy.compose import anchored, compose, differing, followed
 from ringfence.policy.config import SandboxConfig
 from ringfence.policy.keys import FIELDS, as_written, shown, value_of
+from ringfence.values import frozen, replace
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """One key with its values in both, as a file has them. change: 'narrower', 'wider' or 'other', from the first to the second."""
 

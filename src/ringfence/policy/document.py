@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ringfence.errors import PolicyError
+from ringfence.values import frozen
 
 MAX_DEPTH = 8
 """Levels of nesting; the schema has four."""
@@ -22,7 +22,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Document:
     """What a file says. places: line and column, from 1, of each key and each entry of a list, by its path."""
 

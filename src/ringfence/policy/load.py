@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -20,12 +19,13 @@ from ringfence.policy.patterns import check as check_pattern
 from ringfence.policy.patterns import escaped
 from ringfence.policy.schema import VERSION, PolicyFile
 from ringfence.policy.source import read_document
+from ringfence.values import frozen, replace
 
 VERBS = ("read", "write", "exec", "connect", "env")
 ANYWHERE = "**/"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Example:
     """An act that the policy must decide as said. said is the text of the file, verb and object its parts; path its key."""
 
@@ -36,7 +36,7 @@ class Example:
     allowed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """A policy file that was read. said: the fields of the config that it names; what it does not name has its default."""
 

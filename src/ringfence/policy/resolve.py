@@ -6,7 +6,6 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
@@ -14,6 +13,7 @@ from ringfence.policy.digest import digest
 from ringfence.policy.links import real_path
 from ringfence.policy.patterns import escaped
 from ringfence.policy.secrets import refuse_open
+from ringfence.values import fields, frozen
 
 EPHEMERAL = "/workspace"
 """Where a box without a workspace of the host has its own."""
@@ -21,7 +21,7 @@ EPHEMERAL = "/workspace"
 SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Folder:
     """A path of the host that the box sees, and which file it was when it was looked at."""
 
@@ -32,7 +32,7 @@ class Folder:
     owner: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolvedPolicy:
     """A config whose paths were looked at. workspace is None for an ephemeral one."""
 
@@ -101,7 +101,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         "workspace": workspace.path if workspace else None,
         "read_only": sorted(folder.path for folder in read_only),
         "writable": sorted(folder.path for folder in writable),
-        "limits": {name: _plain(getattr(config.limits, name)) for name in SandboxLimits.__slots__}
+        "limits": {each.name: _plain(getattr(config.limits, each.name)) for each in fields(config.limits)}
         | {"output_head_bytes": config.limits.head_bytes, "on_breach": sorted(config.limits.kills)},
         "python": python,
         "deny": sorted(set(deny)),

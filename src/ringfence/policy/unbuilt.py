@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ringfence.errors import UnenforceableError
 from ringfence.policy.config import UNBUILT, SandboxConfig, Unasked
 from ringfence.policy.keys import FIELDS, KEY_OF, value_of
+from ringfence.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """A field that cannot be enforced: its name in a config, its key in a policy file; excused where best_effort names it."""
 

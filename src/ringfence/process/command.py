@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 
 from ringfence.errors import ArgumentError
+from ringfence.values import field, frozen
 
 MAX_ARGUMENT = 128 * 1024 - 1
 """Bytes of one argument: MAX_ARG_STRLEN, 32 pages with the final NUL (linux/binfmts.h)."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """One thing to run. request holds the fields that differ between an argv, a script and a program."""
 

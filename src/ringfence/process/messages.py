@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ringfence.errors import ProtocolError
 from ringfence.guest import wire
+from ringfence.values import frozen
 
 MAX_PATH = 4096
 MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
@@ -18,12 +18,12 @@ CAUSES = ("", "deadline", "killed", "cpu", "memory", "disk", "inodes", "processe
 _NO_NAMES = frozenset((b"", b".", b".."))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ready:
     """The box is built and its guest serves."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refused:
     """The box could not be built: the stage of the plan, its path, the kernel's errno."""
 
@@ -32,17 +32,17 @@ class Refused:
     errno: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Started:
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopped:
     """The job at a terminal was stopped, as Ctrl-Z does."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """The first process of a run was reaped; status is as wait(2) gives it, times in seconds."""
 
@@ -56,7 +56,7 @@ class Ended:
     kept: bool = False  # nothing but the guest holds the pipes of this run: they may serve the next
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """The first process of a run did not start. mode is that of the file that was tried, 0 where there is none."""
 

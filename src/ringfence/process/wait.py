@@ -8,13 +8,14 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from ringfence.values import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Readable:
     """Wait until descriptor can be read, or until the monotonic time until (seconds) has passed."""
 

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ringfence import errors
@@ -18,6 +17,7 @@ from ringfence.process import box as boxes
 from ringfence.process.command import checked_text
 from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits
+from ringfence.values import frozen
 
 MAX_READ = 32 << 20
 """Bytes that one read returns at most."""
@@ -32,7 +32,7 @@ Kind = Literal["file", "dir", "link", "other"]
 _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "link"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileInfo:
     """What is at a path of the box. kind 'other' is a device, a FIFO or a socket; a link is described itself, not its target.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from ringfence import errors
@@ -21,6 +20,7 @@ from ringfence.process import classify
 from ringfence.process.command import Command, checked_text
 from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits
+from ringfence.values import replace
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ringfence.errors import ProtocolError
 from ringfence.guest import wire
 from ringfence.process.messages import MAX_PID
 from ringfence.process.wait import Waits
+from ringfence.values import frozen
 from ringfence.world.files import FileWork
 
 MAX_ANSWER = 64 << 20
@@ -19,7 +19,7 @@ STATES = "RSDZTtXxKWPI"  # proc_pid_stat(5), field 3
 _FIELDS = {"pid", "parent", "name", "argv", "state", "run", "rss", "cpu", "started"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessInfo:
     """One process of a box, as it was when it was looked at. name and argv are what the process makes of them.
 

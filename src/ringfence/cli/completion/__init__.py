@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from ringfence.values import frozen
 
 EXAMPLE = 'example: eval "$(ringfence completion bash)"'
 SHELLS = ("bash", "zsh", "fish")
@@ -32,7 +33,7 @@ def action(given: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Option:
     """flags as they are typed. kind: what its value is, '' for one that takes none: file, folder, variable, other, or the words."""
 
@@ -41,7 +42,7 @@ class Option:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """One command by its words. next: words that may follow, with what each is. kind: what else may follow; see Option."""
 

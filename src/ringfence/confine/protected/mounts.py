@@ -11,13 +11,13 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 from ringfence.confine.plan import Step, View
 from ringfence.confine.protected.gitconfig import parse
 from ringfence.guest import kernel
+from ringfence.values import replace
 
 READ_ONLY_INSTEAD = -1  # guest/remount.py
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from ringfence.confine.plan import Step
 from ringfence.policy.resolve import Folder
+from ringfence.values import frozen, replace
 
 How: TypeAlias = Literal["private", "read-only", "pin", "watch", "stub"]
 
@@ -25,7 +25,7 @@ _TOLD: dict[How, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Protected:
     """One protected path.
 

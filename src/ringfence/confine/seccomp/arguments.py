@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ringfence.confine.seccomp.bpf import ARGS_OFFSET, JUMP_ANY_BIT, JUMP_EQUAL, Branch, Load, Mask, Node, Return
 from ringfence.confine.seccomp.table import Switch
+from ringfence.values import frozen
 
 RET_ALLOW = 0x7FFF0000  # linux/seccomp.h: SECCOMP_RET_ALLOW
 RET_ERRNO = 0x00050000  # SECCOMP_RET_ERRNO, the low 16 bits are the errno
@@ -28,7 +28,7 @@ def answer(number: int) -> Return:
     return Return(RET_ERRNO | number)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """How calls of one kind are decided: `decide` is given the verdict for what is forbidden and returns the graph."""
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from ringfence.values import frozen
 
 NR_OFFSET = 0
 ARCH_OFFSET = 4
@@ -31,33 +32,37 @@ FURTHEST_BRANCH = 255
 MOST_INSTRUCTIONS = 4096  # BPF_MAXINSNS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Return:
     """Ends the program with a verdict (SECCOMP_RET_*)."""
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
     value: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Load:
     """Puts the 32-bit word at `offset` of `struct seccomp_data` into the accumulator."""
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
     offset: int
     then: Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Mask:
     """Keeps those bits of the accumulator that are in `bits`."""
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
     bits: int
     then: Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen
 class Branch:
     """Compares the accumulator with a constant and goes one of two ways. It leaves the accumulator as it is."""
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
     operation: int
     constant: int
     when_true: Node

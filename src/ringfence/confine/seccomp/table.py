@@ -8,9 +8,10 @@ include/uapi/asm-generic/unistd.h of Linux 6.19.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
+
+from ringfence.values import frozen
 
 Machine = Literal["x86_64", "aarch64"]
 
@@ -31,7 +32,7 @@ class Switch(Enum):
     NESTED = "nested"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Calls that are judged alike. `rows` is the text form described at the top of this module."""
 

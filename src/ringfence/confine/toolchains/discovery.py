@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ringfence.confine.toolchains import table
 from ringfence.confine.toolchains.claims import Claims
 from ringfence.confine.toolchains.hostfiles import Exhausted, Refused, inside, inside_any
+from ringfence.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toolchains:
     """What a box needs beside the system folders so that the caller's tools run in it.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
+
+from ringfence.values import frozen
 
 MAX_CALLS = 4000
 """File system calls per look-up. A usual PATH takes 100 to 400; a PATH is at most 128 KiB (execve(2))."""
@@ -34,7 +35,7 @@ class Exhausted(Exception):
     """MAX_CALLS were made."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where a path leads: its path without links, its lstat, and the links on the way as (path, text)."""
 

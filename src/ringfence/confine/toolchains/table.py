@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from ringfence.values import frozen
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Folders that every box sees, whatever PATH says."""
@@ -46,7 +47,7 @@ VENV_OWN = frozenset((*_VENV, "man", "doc", "src", "pip.conf", "pip-selfcheck.js
 environment by `python -m venv .`) keeps it from being mounted as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One tool. A folder belongs to it when a `places` pattern is a leading part of the folder's path, or when the
     folder is named in `at` and everything in `marks` is found beside it.
@@ -64,7 +65,7 @@ class Row:
     variable: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Companion:
     """Data that a program keeps elsewhere: where the caller's `variable` says, else the first of `places` that exists.
 

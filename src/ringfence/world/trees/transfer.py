@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ringfence import errors
 from ringfence.process.command import checked_text, checked_timeout
 from ringfence.process.run import Run
 from ringfence.process.wait import Interrupted, Waits
+from ringfence.values import frozen
 from ringfence.world.files import MAX_ENTRY, FileWork
 from ringfence.world.trees import places
 from ringfence.world.trees.receive import Parser
@@ -21,7 +21,7 @@ MAX_FILES = 100_000
 TRANSFER_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Transfer:
     """What was carried. path: where it is now. refused: what was left out, each with the reason, relative to the tree."""
 
@@ -33,7 +33,7 @@ class Transfer:
     refused: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """What one transfer may come to."""
 
