@@ -151,11 +151,17 @@ def _shown(self: Any) -> str:
 
 
 def _refuse_setting(self: object, name: str, given: object) -> None:
-    raise AttributeError(f"{type(self).__name__} does not change once it is made: cannot assign to field {name!r}")
+    raise _unchangeable(f"{type(self).__name__} does not change once it is made: cannot assign to field {name!r}")
 
 
 def _refuse_deleting(self: object, name: str) -> None:
-    raise AttributeError(f"{type(self).__name__} does not change once it is made: cannot delete field {name!r}")
+    raise _unchangeable(f"{type(self).__name__} does not change once it is made: cannot delete field {name!r}")
+
+
+def _unchangeable(message: str) -> AttributeError:
+    from dataclasses import FrozenInstanceError  # what callers of dataclasses expect, and nothing that runs well needs
+
+    return FrozenInstanceError(message)
 
 
 def _reduced(self: Any) -> tuple[object, ...]:
