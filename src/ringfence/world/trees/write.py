@@ -52,11 +52,15 @@ class Writer:
         self.files += 1
 
     def content(self, data: bytes) -> None:
+        if data and not data[0] and data.count(0) == len(data):
+            os.lseek(self._open, len(data), os.SEEK_CUR)  # a hole stays one
+            return
         view = memoryview(data)
         while view:
             view = view[os.write(self._open, view) :]
 
     def end_of_file(self) -> None:
+        os.ftruncate(self._open, os.lseek(self._open, 0, os.SEEK_CUR))
         try:
             os.utime(self._open, ns=(self._modified, self._modified))
         except (OSError, OverflowError):
