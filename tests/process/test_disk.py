@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
-from ringfence.outcome import Exited, Level, NotStarted, Reason, Signaled
+import pytest
+
+from ringfence.errors import CapExceededError, FileTooLargeError, UnenforceableError
+from ringfence.outcome import CapHit, Denial, Exited, Level, NotStarted, Reason, Signaled
 from ringfence.policy.config import SandboxLimits
 from ringfence.sync import Sandbox, SandboxConfig
 
@@ -46,3 +51,106 @@ def test_what_a_box_adds_to_its_private_folders_is_bounded_by_bytes_and_by_files
         assert box.execute("print(1)").stdout == "1\n"
     with Sandbox() as box:
         assert box.execute_command(line).stdout == f"{4 * 300 * 1024}\n"
+
+
+def test_a_file_of_holes_is_refused_by_its_size_at_once_and_a_smaller_one_keeps_them(tier: str, tmp_path: Path) -> None:
+    with Sandbox(SandboxConfig(tier=tier)) as box:
+        box.execute_command("mkdir large small; truncate -s 1T large/hole; truncate -s 20M small/hole; echo end >> small/hole")
+        for refused in (
+            lambda: box.read_file("large/hole"),
+            lambda: box.download("large", tmp_path / "large"),
+            lambda: box.download("large/hole", tmp_path / "large"),
+        ):
+            with pytest.raises(FileTooLargeError):
+                refused()
+        assert not (tmp_path / "large").exists()
+        box.download("small", tmp_path / "small")
+    copied = tmp_path / "small" / "hole"
+    assert copied.read_bytes() == bytes(20 << 20) + b"end\n"
+    assert copied.stat().st_blocks * 512 < 1 << 20
+
+
+MANY = "for i in $(seq 2000); do head -c 1M /dev/zero > f$i; done"
+FILL = f"fallocate -l 10G big; dd if=/dev/zero of=one bs=1M count=500; {MANY}; echo on"
+
+
+def test_a_box_that_fills_the_disk_of_the_host_is_ended_near_its_cap_and_the_space_is_the_host_s_again(
+    tier: str, workspace: Path
+) -> None:
+    (workspace / "before").write_bytes(bytes(30 << 20))  # what was there is not the box's
+    limits = SandboxLimits(disk_bytes=20 << 20)
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=limits)) as box:
+        assert (box.enforcement.disk.level, "monitor" in box.enforcement.disk.by) == (Level.PARTIAL, True)
+        assert box.execute_command("head -c 10M /dev/zero > fine; rm fine").ok
+        result = box.execute_command(FILL)
+        assert isinstance(result.outcome, CapHit)
+        assert (result.outcome.kind, result.outcome.limit, result.outcome.enforced_by) == ("disk", 20 << 20, "monitor")
+        assert (result.outcome.observed or 0) > 20 << 20
+        assert "fallocate failed: File too large" in result.stderr  # at once, whatever the monitor is about
+        assert "on\n" not in result.stdout
+        with pytest.raises(CapExceededError):
+            result.raise_for_status()
+        assert (workspace / "one").stat().st_size == 20 << 20
+        # Over its cap a box may shrink, and work on within what is left.
+        assert box.execute_command("rm -f f* one big").ok
+        assert box.execute_command("truncate -s 15M hole; head -c 10M /dev/zero > fine; sleep 0.6; rm fine").ok
+    assert sorted(entry.name for entry in workspace.iterdir()) == ["before", "hole"]
+
+
+def test_files_that_have_no_name_any_more_and_folders_that_are_closed_count_too(tier: str, workspace: Path) -> None:
+    hidden = {
+        "files without a name": "import os, time\nheld = []\nfor each in range(40):\n"
+        "    held.append(open('x', 'wb')); held[-1].write(bytes(1 << 20)); os.unlink('x')\n    time.sleep(0.02)\ntime.sleep(60)",
+        "closed folders": "import os, time\nos.mkdir('in')\nopened = os.open('in', os.O_RDONLY)\nos.chmod('in', 0o300)\n"
+        "for each in range(40):\n    open(f'in/{each}', 'wb').write(bytes(1 << 20))\n    time.sleep(0.02)\ntime.sleep(60)",
+    }
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(disk_bytes=16 << 20))) as box:
+        for code in hidden.values():
+            outcome = box.execute(code).outcome
+            assert isinstance(outcome, CapHit)
+            assert outcome.kind == "disk"
+            box.execute_command("chmod 700 in; rm -rf in")
+
+
+def test_files_without_content_have_a_cap_of_their_own(tier: str, workspace: Path) -> None:
+    make = "i=0; while [ $i -lt 600 ]; do : > $i; i=$((i+1)); done; sleep 60"
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(inodes=300))) as box:
+        outcome = box.execute_command(make).outcome
+        assert isinstance(outcome, CapHit)
+        assert (outcome.kind, outcome.limit, outcome.enforced_by) == ("inodes", 300, "monitor")
+        assert box.run(["find", ".", "-type", "f", "-delete"]).ok
+        assert box.execute_command(make.replace("600", "200").replace("sleep 60", "sleep 0.5")).ok
+
+
+def test_what_a_full_box_was_refused_is_observed_and_told_once() -> None:
+    with Sandbox(SandboxConfig(limits=SandboxLimits(disk_bytes=1 << 20, inodes=40))) as box:
+        result = box.execute_command("head -c 2M /dev/zero > big 2>/dev/null")
+        expected = Denial("cap", "disk", "resources.disk_gib: 0.000976562", "observed", "resources.disk_gib: 0.00195312")
+        assert (result.outcome, [replace(each, detail="") for each in result.denials]) == (Exited(1), [expected])
+        assert box.run(["true"]).denials == ()  # it is as full as before, and nothing was refused
+        refused = box.execute("print(1)")
+        assert (refused.outcome, refused.denials[0].target) == (NotStarted(Reason.NO_SPACE, "", 28), "disk")
+        result = box.execute_command("rm big; for i in $(seq 50); do : > $i; done 2>/dev/null")
+        assert [(each.target, each.evidence) for each in result.denials] == [("inodes", "observed")]
+        assert box.denials() == tuple(each for each in box.denials() if each.evidence == "observed")
+        assert len(box.denials()) == 3
+        # Words alone are no evidence that something observed it.
+        box.execute_command("rm -f *")
+        assert all(each.evidence == "inferred" for each in box.execute_command("echo 'x: No space left on device' >&2").denials)
+
+
+def test_a_cap_that_only_refuses_can_end_what_runs_where_something_sees_it(workspace: Path) -> None:
+    fill = "head -c 2M /dev/zero > big; sleep 60"
+    limits = SandboxLimits(disk_bytes=1 << 20, on_breach={"disk": "kill"})
+    with Sandbox(SandboxConfig(limits=limits)) as box:
+        assert box.execute_command("head -c 500K /dev/zero > big; sleep 0.3").ok
+        assert box.execute_command(fill).outcome == CapHit("disk", 1 << 20, 1 << 20, "tmpfs")
+        box.run(["rm", "big"])
+        ended = box.run(["dd", "if=/dev/zero", "of=big", "bs=1M", "count=2"])  # by itself, mostly before anybody looks
+        assert ended.outcome == CapHit("disk", 1 << 20, 1 << 20, "tmpfs")
+    for cap in ("open_files", "file_size"):
+        refused = SandboxConfig(limits=SandboxLimits(file_size_bytes=1 << 20, on_breach={cap: "kill"}))
+        with pytest.raises(UnenforceableError, match=rf"on_breach.*{cap}"):
+            Sandbox(refused).__enter__()
+        with Sandbox(replace(refused, best_effort=["resources.on_breach"])) as box:
+            assert box.run(["true"]).ok

@@ -6,7 +6,7 @@ using it, or why it cannot. Offers are asked in order, the best first, and what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple, TypeAlias
 
 from ringfence.errors import UnenforceableError
@@ -38,13 +38,16 @@ Offer: TypeAlias = Mapping[str, Enforced | Lacking]
 """What one mechanism says of caps, by their names in an enforcement."""
 
 
-def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
-    """The limits that the kernel checks for each process (getrlimit(2)); CPU seconds are whole, rounded up."""
+def rlimits(policy: ResolvedPolicy, *, floor: bool = False) -> dict[str, int]:
+    """The limits that the kernel checks for each process (getrlimit(2)); CPU seconds are whole, rounded up.
+
+    floor: every folder of the box is one of the host.
+    """
     limits = policy.limits
     wanted = {
         "cpu": -(-limits.cpu_seconds // 1) if limits.cpu_seconds is not None else None,
         "open_files": limits.open_files,
-        "file_size": largest_file(policy),
+        "file_size": largest_file(policy, floor=floor),
     }
     return {name: int(value) for name, value in wanted.items() if value is not None}
 
@@ -55,32 +58,32 @@ def shared_folders(policy: ResolvedPolicy) -> tuple[Folder, ...]:
     return (*workspace, *policy.writable)
 
 
-def largest_file(policy: ResolvedPolicy) -> int | None:
+def largest_file(policy: ResolvedPolicy, *, floor: bool = False) -> int | None:
     """Bytes of the largest file: the cap on it, or that on the disk where files go into a folder of the host.
 
     There nothing but this stops one call from taking more than the whole box may, as fallocate(2) does at once.
     """
     caps = [policy.limits.file_size_bytes]
-    if shared_folders(policy):
+    if floor or shared_folders(policy):
         caps.append(policy.limits.disk_bytes)
     return min((cap for cap in caps if cap is not None), default=None)
 
 
-def watchers(policy: ResolvedPolicy) -> dict[str, dict[str, int]]:
+def watchers(policy: ResolvedPolicy) -> dict[str, Mapping[str, object]]:
     """Who of the warden watches a box of this policy, by name, with its settings."""
-    wanted: dict[str, dict[str, int]] = {}
+    wanted: dict[str, Mapping[str, object]] = {}
     if policy.limits.memory_bytes is not None:
         wanted["memory"] = {"limit": policy.limits.memory_bytes}
     return wanted
 
 
-def asked_for(policy: ResolvedPolicy) -> bool:
+def asked_for(policy: ResolvedPolicy, *, floor: bool = False) -> bool:
     """Whether a limit of single processes differs from its default; then commands start by the slower, exact way."""
     default = SandboxLimits()
     names = ("cpu_seconds", "open_files", "file_size_bytes")
     if any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names):
         return True
-    return largest_file(policy) != policy.limits.file_size_bytes
+    return largest_file(policy, floor=floor) != policy.limits.file_size_bytes
 
 
 def asks_of_host(limits: SandboxLimits) -> bool:
@@ -89,11 +92,12 @@ def asks_of_host(limits: SandboxLimits) -> bool:
     return limits.cpu_limit is not None or (memory is not None and not isinstance(memory, Unasked))
 
 
-def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforced]:
+def limits_enforced(policy: ResolvedPolicy, *offers: Offer, observed: Set[str] = frozenset()) -> dict[str, Enforced]:
     """Each cap that is held, with its mechanism: the first of the offers, then what every box has.
 
     A cap that was asked for and that nothing holds is none with its cause where best_effort names it; else raises
     UnenforceableError for all of them. A default that nothing holds is none. An offer may hold what nobody asked for.
+    observed: the refusing caps of which something outside of the box sees that they are met; only these can end a run.
     """
     held: dict[str, Enforced] = {}
     lacking: dict[str, list[Lacking]] = {}
@@ -116,6 +120,8 @@ def limits_enforced(policy: ResolvedPolicy, *offers: Offer) -> dict[str, Enforce
         held[cap] = Enforced(Level.NONE, "", f"{why}; best_effort goes without it" if excused else why)
     if refused:
         raise _error(refused, policy)
+    if unseen := policy.limits.kills - observed:
+        _refuse_to_end(unseen, policy)
     return held
 
 
@@ -170,6 +176,21 @@ def _is_excused(limit: str, best_effort: Iterable[str]) -> bool:
     from ringfence.policy.unbuilt import is_excused
 
     return is_excused(KEY_OF[f"limits.{limit}"], tuple(best_effort))
+
+
+def _refuse_to_end(caps: Set[str], policy: ResolvedPolicy) -> None:
+    """Raise for caps that on_breach lets end a run, and whose breach nothing here sees, unless best_effort names them."""
+    from ringfence.policy.unbuilt import Refusal, is_excused
+
+    key = "resources.on_breach"
+    if is_excused(key, tuple(policy.best_effort)):
+        return
+    cause = "nothing outside of the box sees that it is met"
+    raise UnenforceableError(
+        f"on_breach: kill cannot be enforced here for {', '.join(sorted(caps))}: {cause}.",
+        hint=f"Leave it at refuse, where the call fails, or name {key} in best_effort.",
+        refusals=(Refusal("limits.on_breach", key, dict(policy.limits.on_breach), cause, False),),
+    )
 
 
 def _error(refused: Mapping[str, list[Lacking]], policy: ResolvedPolicy) -> UnenforceableError:

@@ -101,8 +101,9 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
+    watched = watchers(policy) | disk.watchers(policy)
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors.chosen)
-    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watchers(policy))
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watched)
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -322,6 +323,7 @@ def _enforcement(
             *(() if groups.room else (processes.offer(policy),)),
             caps.with_quota(processors_offer(processors, policy.limits.cpu_limit, confined=True), groups, floor=False),
             disk.offer(policy),
+            observed=disk.observed(policy),
         ),
     )
 

@@ -193,5 +193,5 @@ class Prepared:
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
     groups: Callable[[], list[int]] = _no_groups
-    watchers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    watchers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
+from ringfence.confine import disk
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE
@@ -47,8 +48,10 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         groups = caps.groups_for(policy, floor=True)
         held = limits_enforced(
             policy,
+            disk.floor_offer(policy),
             caps.offer(policy, groups, floor=True),
             caps.with_quota(offer(processors.chosen, policy.limits.cpu_limit, confined=False), groups, floor=True),
+            observed=disk.observed(policy, floor=True),
         )
     except BaseException:
         release()
@@ -66,8 +69,8 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         interpreters=interpreters(policy),
         runner=runner,
         preload=policy.preload,
-        limits=rlimits(policy),
-        exact=asked_for(policy),
+        limits=rlimits(policy, floor=True),
+        exact=asked_for(policy, floor=True),
         room=groups.room,
         processors=processors.chosen,
     )
@@ -76,8 +79,9 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
         **held,
     )
+    watched = watchers(policy) | disk.watchers(policy, folder)
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries, watchers=watchers(policy))
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries, watchers=watched)
 
 
 def _private_folder() -> str:

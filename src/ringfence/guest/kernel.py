@@ -6,6 +6,7 @@ the same on every architecture (include/uapi/asm-generic/unistd.h); the few olde
 
 import ctypes
 import os
+import sys
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _raw = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL: the child of a raw clone has only the calling thread
@@ -34,6 +35,7 @@ MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x4, 0x40
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
 O_PATH = 0x200000
+STATX_BTIME = 0x800  # linux/stat.h; stx_mask at 0, stx_btime at 80
 
 # linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_DROP = 1, 4, 15, 24
@@ -181,6 +183,18 @@ def install_filter(program: bytes, flags: int = 0) -> int:
     """Install a seccomp filter, the packed struct sock_filter[] of program, on this thread; what the kernel returns for flags."""
     wanted = _FilterProgram(len(program) // 8, program)
     return _syscall("seccomp", _older(2), SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(wanted))
+
+
+def birth(folder: int, name: bytes) -> int:
+    """When an entry of a folder was made, in nanoseconds since the epoch (statx(2)); 0 where its file system does not know."""
+    found = ctypes.create_string_buffer(256)
+    if (
+        _libc.statx(folder, name, AT_SYMLINK_NOFOLLOW, STATX_BTIME, found)
+        or not int.from_bytes(found.raw[:4], sys.byteorder) & STATX_BTIME
+    ):
+        return 0
+    seconds, rest = found.raw[80:88], found.raw[88:92]
+    return int.from_bytes(seconds, sys.byteorder, signed=True) * 1_000_000_000 + int.from_bytes(rest, sys.byteorder)
 
 
 def close_from(first: int) -> None:

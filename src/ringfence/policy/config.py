@@ -72,7 +72,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "credentials_tools": (("none",), "credentials that are attached outside"),
     "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
-    "limits.on_breach": ((), "caps that observe what they refuse"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
 

@@ -131,6 +131,10 @@ class Box:
         self.evidence.read()
         return self.evidence.ending is not None or bool(self.evidence.failed)
 
+    def known(self, cap: str) -> None:
+        """A cap was seen met here; whoever watches the box is told."""
+        warden.current().known(self.pid, cap)
+
     def remount(self, steps: bytes) -> list[int] | None:
         """Do steps of the plan again in the live box; one number for each, as guest/remount.py gives it. None: it is gone.
 

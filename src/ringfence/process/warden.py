@@ -14,7 +14,7 @@ from ringfence.process import zygote
 
 DIED = "the process that watches its caps has died"
 
-Watchers = Mapping[str, Mapping[str, int]]
+Watchers = Mapping[str, Mapping[str, object]]
 """Who watches a box: each watcher by its name in guest/warden/loop.py, with its settings."""
 
 
@@ -46,6 +46,13 @@ class Warden:
             wire.send(self.socket, request, list(given.values()))
         except OSError:
             raise SandboxLostError(f"the box was lost: {DIED}.") from None
+
+    def known(self, pid: int, cap: str) -> None:
+        """Tell it of a cap that was seen met here, at the end of a run: it is not to take the next run for the one that did it."""
+        try:
+            wire.send(self.socket, {"op": "known", "pid": pid, "cap": cap})
+        except OSError:
+            pass  # then the box is ended too
 
     def alive(self) -> bool:
         if self.zygote is not zygote.current():

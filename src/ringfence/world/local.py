@@ -19,6 +19,7 @@ from ringfence.process import box as boxes
 from ringfence.process import classify
 from ringfence.process.command import Command, checked_text
 from ringfence.process.run import Run
+from ringfence.process.space import Space
 from ringfence.process.wait import Interrupted, Waits
 from ringfence.values import replace
 
@@ -40,6 +41,7 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        self.space = Space(box.scratch, policy.limits, prepared.plan.scratch[0]) if box.scratch >= 0 else None
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
             watch.running = lambda: any(run.under_way for run in self._runs)
@@ -105,17 +107,24 @@ class LocalWorld:
         outcome = run.outcome()
         output, error_output = run.output()
         caps = classify.denials(run.caps, outcome)
+        if self.space:
+            outcome, full = self.space.after_run(outcome, {denial.target for denial in caps})
+            caps += full
+            for kind in self.space.new:
+                self.box.known(kind)
         self.told += caps
         denials, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
         inferred = self._inferred(outcome, error_output, command)
         if inferred:
             from ringfence.denials.inferred import merged
 
-            denials = merged(denials, inferred)
+            denials = merged((*caps, *denials), inferred)
+        else:
+            denials = (*caps, *denials)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
-            self.prepared.backend, self.policy.hash, run.created(), (*caps, *denials), (*self.prepared.notes, *notes),
+            self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
 
     def _inferred(self, outcome: Outcome, said: Output, command: Command) -> tuple[Denial, ...]:

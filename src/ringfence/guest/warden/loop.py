@@ -25,7 +25,19 @@ def _memory(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return memory.Monitor(box, settings)
 
 
-MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {"memory": _memory}
+def _disk(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    from ringfence.guest.warden import disk  # few boxes have a cap on it
+
+    return disk.Monitor(box, settings)
+
+
+def _full(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    from ringfence.guest.warden import disk
+
+    return disk.Full(box, settings)
+
+
+MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {"memory": _memory, "disk": _disk, "full": _full}
 """Each watcher by the name that the caller asks for it with."""
 
 
@@ -77,12 +89,19 @@ class Warden:
         box.kill()
 
     def _request(self) -> bool:
-        """A box to watch: its guest's pid, the names of the descriptors that come along, the watchers with their settings."""
+        """A box to watch: its guest's pid, the names of the descriptors that come along, the watchers with their settings.
+
+        Or a cap that the caller saw met itself, at the end of a run: what runs there next has nothing to do with it.
+        """
         packet, descriptors = wire.receive(self.control, MAX_DESCRIPTORS)
         if not packet:
             return False
         request = wire.decode(packet)
         assert isinstance(request, dict)
+        if request["op"] == b"known":
+            for watcher in (each for box in self.boxes.values() if box.pid == request["pid"] for each in box.watchers):
+                watcher.known(request["cap"])
+            return True
         box = Watched(request["pid"], dict(zip(request["given"], descriptors, strict=True)), self._add)
         self.boxes[box.pidfd] = box
         self.guests[box.watch.fileno()] = box

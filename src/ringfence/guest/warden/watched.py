@@ -28,6 +28,9 @@ class Watcher:
     def act(self, now: float) -> None:
         raise NotImplementedError
 
+    def known(self, cap: bytes) -> None:
+        """The caller has seen that a cap was met by what has ended."""
+
     def close(self) -> None:
         """Close what this object opened; what the box was given is closed by the box."""
 
@@ -46,6 +49,7 @@ class Watched:
         self.watchers: list[Watcher] = []
         self.template = 0  # the pid in the box that the guest says its template has
         self._add = add
+        self._template = (0, 0)  # its pid in the box, and on the host
         self._dropped = 0
         wire.refuse_descriptors(self.watch)
 
@@ -88,6 +92,12 @@ class Watched:
     def tree(self) -> "tree.Tree":
         """The live processes of the box as they are now."""
         return tree.Tree(self.pid, self.template)
+
+    def idle(self) -> bool:
+        """Whether nothing runs in the box but its own."""
+        if self.template != self._template[0]:
+            self._template = (self.template, self.tree().template)
+        return tree.is_idle(self.pid, self._template[1])
 
     def hear(self) -> bool:
         """Take what the guest says; False when its end is closed. It is hostile: anything odd ends its box."""
