@@ -37,7 +37,6 @@ from ringfence.events import (
     SandboxExecData,
     SandboxStartData,
 )
-from ringfence.values import replace
 
 __all__ = [
     "Handler",
@@ -140,7 +139,7 @@ class HookManager:
             if registration in inside:
                 continue
             key = _this_loop() if in_loop and registration.is_async else None
-            call = _Call(replace(context, data=dict(context.data)), delivery, inside | {registration})
+            call = _Call(_copy(context), delivery, inside | {registration})
             with self._guard:
                 lane = registration.lanes.get(key)
                 if fresh := lane is None:
@@ -161,6 +160,10 @@ class HookManager:
             registration.closed = True
             left = tuple(each for each in self._registered.get(registration.event, ()) if each is not registration)
             self._registered[registration.event] = left
+
+
+def _copy(context: HookContext) -> HookContext:
+    return HookContext(context.event, context.agent, dict(context.data), context.timestamp)
 
 
 def _known(event: object) -> HookEvent:
