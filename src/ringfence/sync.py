@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from io import FileIO
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from ringfence.process.wait import blocking
 from ringfence.world.local import Callback, LocalWorld, open_world
 
 if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
     from ringfence.hooks import HookManager
     from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
@@ -211,6 +214,30 @@ class Sandbox(Observed):
         return blocking(processes(self._open().files))
 
 
+class _Heard(FileIO):
+    """A file whose pieces are told as they are read."""
+
+    def __init__(self, descriptor: int, heard: Callable[[bytes], None]) -> None:
+        super().__init__(descriptor, "rb")
+        self._heard = heard
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._told(super().read(-1 if size is None else size))
+
+    def readall(self) -> bytes:
+        return self._told(super().readall())
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        count = super().readinto(buffer)
+        self._told(memoryview(buffer)[: count or 0].tobytes())
+        return count
+
+    def _told(self, data: bytes) -> bytes:
+        if data:  # None: nothing is there yet, where somebody made the descriptor non-blocking
+            self._heard(data)
+        return data
+
+
 class Process(Handle):
     """A command that runs while the caller does other things. stdin, stdout and stderr are unbuffered byte files."""
 
@@ -222,7 +249,7 @@ class Process(Handle):
             os.set_blocking(end, True)
         self.stdin: IO[bytes] = os.fdopen(ends[0], "wb", buffering=0)
         self.stdout: IO[bytes] = os.fdopen(ends[1], "rb", buffering=0)
-        self.stderr: IO[bytes] = os.fdopen(ends[2], "rb", buffering=0)
+        self.stderr: IO[bytes] = _Heard(ends[2], self.heard)
         try:
             blocking(self._until_started())
             if self._run.terminal >= 0:

@@ -73,7 +73,7 @@ class Relay:
 
     def run(self) -> Result:
         """Until the command has ended and what it wrote is passed on."""
-        while self.process.poll() is None:
+        while not self.process.has_ended():
             self.turn()
         return self.rest()
 
@@ -144,7 +144,13 @@ class Relay:
 
 def piped(process: Process) -> Result:
     """Run a process whose streams are pipes to its end."""
-    return Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): to_caller(2)}).run()
+    complain = to_caller(2)
+
+    def heard(data: bytes) -> None:
+        process.heard(data)  # what it says was refused is told when it is over
+        complain(data)
+
+    return Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): heard}).run()
 
 
 def caller_input() -> int:

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from ringfence.policy.config import SandboxConfig
     from ringfence.sync import Sandbox
 
-KEPT_BYTES = 2
-"""Output is passed on as it comes; the result keeps next to nothing of it."""
+KEPT_BYTES = 1 << 16
+"""Output is passed on as it comes; the result keeps what denials are inferred from."""
 MOST_LINES = 5
+MOST_COLUMNS = 500
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -87,12 +88,20 @@ def summary(denials: Sequence[Denial], changes: Sequence[Change]) -> None:
     from ringfence.cli.shown import shown
     from ringfence.outcome import lines_of
 
-    said = [f"{each.kind} {each.target}" + (f": {each.detail}" if each.detail else f" ({each.rule})") for each in denials]
-    said += lines_of(changes)
+    said = [*dict.fromkeys(_line(each) for each in denials), *lines_of(changes)]
     for line in said[:MOST_LINES]:
-        print(f"ringfence: {shown(line)}", file=sys.stderr)
+        print(f"ringfence: {shown(line)[:MOST_COLUMNS]}", file=sys.stderr)
     if len(said) > MOST_LINES:
         print(f"ringfence: and {len(said) - MOST_LINES} more", file=sys.stderr)
+
+
+def _line(denial: Denial) -> str:
+    """What was refused, and the policy line that would allow it; of what was not refused, what is to be known."""
+    if denial.remedy:
+        return f"{denial.kind} {denial.target} refused by {denial.rule}; allowed by {denial.remedy}"
+    if denial.evidence == "observed" and denial.detail:
+        return f"{denial.kind} {denial.target}: {denial.detail}"
+    return f"{denial.kind} {denial.target} refused by {denial.rule}"
 
 
 def changes_of(box: Sandbox) -> tuple[Change, ...]:

@@ -10,28 +10,33 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ringfence.confine.acts import HOST, MODE, Acts
 from ringfence.confine.places import Place
 from ringfence.confine.plan import Step, Tree
-from ringfence.denials import remedy
+from ringfence.denials import caps, remedy
+from ringfence.denials.hosts import WORDS, unreached
 from ringfence.denials.reading import Refused, refusals
-from ringfence.outcome import Denial
-from ringfence.policy.decide import Decision
+from ringfence.outcome import Denial, Exited, NotStarted
+from ringfence.policy.decide import Decision, decide
 from ringfence.policy.patterns import within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringfence.confine.plan import LaunchPlan
+    from ringfence.outcome import Outcome
     from ringfence.policy.resolve import ResolvedPolicy
 
 MAX_DENIALS = 20
 INFERRED = "inferred"
 _FOLDERS = re.compile(r"(?:\bcd|-C) +['\"]?(/[^\s'\";&|]{1,1024})")
 MAX_FOLDERS = 3
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+HTTPS = 443
+"""The port that is asked for where nothing tells which."""
+OWN_HOSTS = ("localhost", "ip6-localhost", "::1", "0.0.0.0", "::", "ringfence")
 
 
 class Inference:
@@ -42,20 +47,49 @@ class Inference:
         self._acts = Acts(policy, plan, backend, covered)
         self._confined = backend != "process"
 
-    def of_run(self, text: str, command: str, cwd: str, exit_code: int | None) -> tuple[Denial, ...]:
-        """The denials of one run, each path and kind once. text: the end of its stderr. command: what was run, as text."""
+    def of_run(self, text: str, command: str, cwd: str, outcome: Outcome) -> tuple[Denial, ...]:
+        """The denials of one run, each target and kind once. text: the end of its stderr. command: what was run, as text."""
         found: dict[tuple[str, str], Denial] = {}
-        folders = [cwd, *dict.fromkeys(_FOLDERS.findall(command)[:MAX_FOLDERS])]
-        for refused in refusals(text, command):
-            for denial in self._denials(refused, folders, exit_code):
-                found.setdefault((denial.kind, denial.target), denial)
+        for denial in self._all(text, command, cwd, outcome):
+            found.setdefault((denial.kind, denial.target), denial)
             if len(found) >= MAX_DENIALS:
                 break
-        return tuple(found.values())[:MAX_DENIALS]
+        return tuple(found.values())
+
+    def _all(self, text: str, command: str, cwd: str, outcome: Outcome) -> Iterator[Denial]:
+        folders = [cwd, *dict.fromkeys(_FOLDERS.findall(command)[:MAX_FOLDERS])]
+        if isinstance(outcome, NotStarted) and "/" in outcome.path and self._confined:
+            yield from self._of_start(os.path.normpath(os.path.join(cwd, outcome.path)), outcome.errno)
+        code = outcome.code if isinstance(outcome, Exited) else None
+        for refused in refusals(text, command):
+            if refused.paths and self._confined:
+                yield from self._denials(refused, folders, code)
+            elif not refused.paths and (denial := caps.refused(refused.number, self._policy.limits)):
+                yield denial
+        if self._confined and WORDS.search(text):
+            yield from self._of_network(text, command)
+
+    def _of_start(self, plain: str, number: int) -> Iterator[Denial]:
+        """What was not started: refused where it is there outside, or covered."""
+        if denial := self._of_path(plain, Refused(number, (plain,), False)):
+            yield replace(denial, kind="exec")
+
+    def _of_network(self, text: str, command: str) -> Iterator[Denial]:
+        for host, port in unreached(text, command):
+            if not host:
+                said = "the program did not say which host"
+                yield Denial("net", "a host", "network.default", INFERRED, None, said)
+                continue
+            if host.startswith("127.") or host in OWN_HOSTS or host.endswith(".localhost"):
+                continue
+            name = f"[{host}]" if ":" in host else host
+            entry = f"{name}:{port or HTTPS}"
+            decision = decide(self._policy, "connect", entry, home="")
+            if not decision.allowed:
+                target = entry if port else host
+                yield Denial("net", target, decision.rule, INFERRED, remedy.line("network.allow", entry), decision.why)
 
     def _denials(self, refused: Refused, folders: list[str], exit_code: int | None) -> Iterator[Denial]:
-        if not self._confined or not refused.paths:
-            return
         if refused.writes is None and exit_code in (126, 127):  # as a shell says that it could not start something
             refused = refused._replace(writes=False)
         if refused.number == errno.EXDEV:
@@ -71,7 +105,7 @@ class Inference:
         place = self._acts.places.look(plain, follow=refused.number != errno.EBUSY)
         match refused.number:
             case errno.ENOENT:
-                return self._absent(plain, place, refused.writes)
+                return self._absent(plain, place, refused)
             case errno.EBUSY:
                 return self._held(plain, place)
             case errno.EROFS if place.read_only or place.kind in ("absent", "covered"):
@@ -100,19 +134,19 @@ class Inference:
         line = remedy.for_path(self._policy, self._plan, path, decision, write=kind == "write")
         return Denial(kind, shown(plain), decision.rule, INFERRED, line, shown(decision.why))
 
-    def _absent(self, plain: str, place: Place, writes: bool | None) -> Denial | None:
+    def _absent(self, plain: str, place: Place, refused: Refused) -> Denial | None:
         """A path that is not there: refused where it is there outside, or where it could be made there."""
         if place.kind != "absent":
             return None
         exists = os.path.lexists(place.path)
-        if not writes:
+        if not refused.writes:
             decision = self._acts.read(plain, place)
             # Of a secret that is out of the box it is never told whether there is one.
             named = decision.rule.startswith(remedy.CLOSED_BY_NAME) and not isinstance(place.by, Tree)
             return self._denial("read", plain, place) if exists or named else None
         above = os.path.dirname(place.path)
         if exists or (place.stopped_at not in ("", place.path) and os.path.isdir(above)):
-            return self._denial("write", plain, place)
+            return self._denial("write", plain, place, entry=refused.entry)
         return None
 
     def _held(self, plain: str, place: Place) -> Denial | None:

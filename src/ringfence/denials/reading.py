@@ -19,12 +19,15 @@ MAX_PATH = 1024
 MAX_REFUSALS = 100
 """Different refusals that are looked into; a program can print more than anybody reads."""
 LINES_BACK = 6
+FRAMES = 10
+"""Lines below an error that are its stack, where a runtime prints it there (Node, Java)."""
 
 WORDS = {
     "permission denied": errno.EACCES,
     "read-only file system": errno.EROFS,
     "no such file or directory": errno.ENOENT,
-    "directory nonexistent": errno.ENOENT,  # dash
+    "no such file": errno.ENOENT,  # dash, as the next one
+    "directory nonexistent": errno.ENOENT,
     "device or resource busy": errno.EBUSY,
     "resource busy or locked": errno.EBUSY,  # libuv, as the next but one
     "invalid cross-device link": errno.EXDEV,
@@ -45,16 +48,17 @@ _WORDS = re.compile("|".join(re.escape(words) for words in WORDS), re.IGNORECASE
 _QUOTED = re.compile("'([^']*)'|\"([^\"]*)\"|`([^`']*)[`']|\u2018([^\u2019]*)\u2019")
 _ENDS = re.compile(
     r"\.?\s*$"
-    r"|: ['\"/]"  # Python, zsh, exceptions of Java
+    r"|: \S"  # Python, zsh, exceptions of Java
     r"|, [a-z_]+(?: |$)"  # Node
     r"|\)\s*$"  # Java
-    r"| \(os error \d+\)\s*$"  # Rust
+    r"| \(os error \d+\)(?:\s*$| at path \")"  # Rust
     r"| at \S+ line \d+"  # Perl
     r"| @ \w+ - "  # Ruby
 )
 """What comes after the words where they are a message; what else goes on is about them."""
+_ERRNO = re.compile(r": \[Errno \d{1,3}\] $")
 _WRITES = re.compile(
-    r"\b(?:creat(?:e|ing)|touch|remov(?:e|ing)|unlink|rmdir|mkdir|mkdtemp|makedirs|renam(?:e|ing)|symlink|link|mov(?:e|ing)"
+    r"^tee: |\b(?:creat(?:e|ing)|touch|remov(?:e|ing)|unlink|rmdir|mkdir|mkdtemp|makedirs|renam(?:e|ing)|symlink|link|mov(?:e|ing)"
     r"|writ(?:e|ing)|write_text|write_bytes|writefile|copyfile|truncate|lock|chmod|chown|utimes?|mknod"
     r"|(?:output|temporary|dependency) file|(?:permissions|times|ownership) of)\b"
     r"|open\([^()]{0,200}, ?['\"][wax]",
@@ -66,6 +70,8 @@ _READS = re.compile(
     re.IGNORECASE,
 )
 _ENTRIES = re.compile(r"\b(?:remov(?:e|ing)|unlink|rmdir|renam(?:e|ing)|mov(?:e|ing)|replace)\b", re.IGNORECASE)
+_RUNTIME_WRITES = re.compile(r"\b(?:writeFile|appendFile|FileOutputStream|newOutputStream|createDirectory|createFile)")
+_OWN_LIMITS = re.compile(r"\bulimit\b|\bprlimit\b|setrlimit|RLIMIT_")
 _FORKS = re.compile(r"fork|clone|thread|spawn|_execute_child|process", re.IGNORECASE)
 
 
@@ -88,6 +94,8 @@ def refusals(text: str, command: str = "") -> Iterator[Refused]:
     A command that has the words in itself proves nothing by printing them.
     """
     held = {WORDS[found[0].lower()] for found in _WORDS.finditer(command)}
+    if _OWN_LIMITS.search(command):
+        held |= OF_CAPS  # it may have met a limit of its own
     lines = [line[:MAX_LINE] for line in re.split(r"[\n\r]", text)]
     seen: set[Refused] = set()
     for at, line in enumerate(lines):
@@ -99,7 +107,8 @@ def refusals(text: str, command: str = "") -> Iterator[Refused]:
             continue
         for refused in _refused(number, found, line, lines[max(0, at - LINES_BACK) : at]):
             if refused.writes is None and refused.paths:
-                refused = refused._replace(writes=redirected(command, refused.paths[0]))
+                below = _of_runtime(lines[at + 1 : at + 1 + FRAMES])
+                refused = refused._replace(writes=below or redirected(command, refused.paths[0]))
             if refused not in seen:
                 seen.add(refused)
                 yield refused
@@ -116,7 +125,9 @@ def _refused(number: int, found: re.Match[str], line: str, earlier: list[str]) -
             yield Refused(number, (), None)
         return
     if found[0].lower() in EXCEPTIONS:
-        paths, said = [after.removeprefix(": ").strip()], ""
+        paths, said = [after.removeprefix(": ").partition(" -> ")[0].strip()], ""
+    elif ' at path "' in after:
+        paths, said = _quoted(after)[:1], before
     elif not before.strip():
         paths, said = _said_earlier(earlier)
     elif before.endswith("("):
@@ -125,7 +136,8 @@ def _refused(number: int, found: re.Match[str], line: str, earlier: list[str]) -
         paths, said = _after(after), after if after[0] == "," else _statement(earlier)
     elif before.endswith((": ", "] ")) and after.startswith(" @ "):
         paths, said = [after.partition(" - ")[2].partition(" (Errno::")[0]], ""
-    elif before.endswith(": "):
+    elif before.endswith(": ") or _ERRNO.search(before):
+        before = _ERRNO.sub(": ", before)
         paths, said = _before(before[:-2]), before
     else:
         return
@@ -171,7 +183,7 @@ def _after(after: str) -> list[str]:
     quoted = _quoted(after)
     if quoted:
         return quoted[:2]
-    return [after[1:].strip()] if after.startswith(": /") else []
+    return [after[1:].strip()] if after.startswith(": ") else []
 
 
 def _statement(earlier: list[str]) -> str:
@@ -180,6 +192,12 @@ def _statement(earlier: list[str]) -> str:
     names = [line.rpartition(", in ")[2] for line in frames if line.startswith("  File ")]
     writers = [name for name in names if name in ("write_text", "write_bytes", "touch", "mkdir", "makedirs")]
     return " ".join((*writers, *frames[-1:]))
+
+
+def _of_runtime(lines: list[str]) -> bool | None:
+    """Whether the runtime's own frames of a stack write; None where they do not say so."""
+    own = " ".join(line for line in lines if line.lstrip().startswith("at ") and ("(node:" in line or "java.base/" in line))
+    return bool(_RUNTIME_WRITES.search(own)) or None
 
 
 def redirected(command: str, path: str) -> bool | None:
@@ -198,4 +216,4 @@ def _said_earlier(earlier: list[str]) -> tuple[list[str], str]:
 
 def text_of(parts: Iterable[bytes]) -> str:
     """The end of what was kept of a stream, as text; where bytes were left out between two parts a line ends."""
-    return b"\n".join(part for part in parts if part)[-MAX_BYTES:].decode("utf-8", "surrogateescape")
+    return b"\n".join(parts)[-MAX_BYTES:].decode("utf-8", "surrogateescape")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CLOSED_BY_NAME = ("filesystem.deny", "filesystem.protect", "built in", "protected")
 """How the rules begin that no other line of a policy opens."""
 KERNELS = ("/proc", "/sys", "/dev")
-PLAIN = re.compile(r"[A-Za-z0-9_./+@%=-]+")
+PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_./+@%=-]*(?::\d+)?")
 
 
 def for_path(policy: ResolvedPolicy, plan: LaunchPlan, path: str, decision: Decision, *, write: bool) -> str | None:

@@ -9,6 +9,8 @@ from ringfence.outcome import Exited, Result, Signaled
 from ringfence.process.run import Run
 from ringfence.process.wait import Readable, Waits
 
+MAX_SAID = 64 * 1024
+
 
 class Handle:
     """A started command. The surfaces add streams, wait and close."""
@@ -51,6 +53,19 @@ class Handle:
     def fileno(self) -> int:
         """A descriptor that can be read when there is something for poll() to find; for select and its like."""
         return self._run.descriptor
+
+    def has_ended(self) -> bool:
+        """Whether it has ended, after a look. Unlike poll() it makes no result, so that the rest of stderr can be read before."""
+        if self._result is None and not self._run.over:
+            self._run.step()
+        return self._result is not None or self._run.over
+
+    def heard(self, data: bytes) -> None:
+        """Take note of what was read of its stderr by the descriptor alone; what is read of `stderr` is noted without this.
+
+        What it says was refused, and is, becomes a denial of the result. Kept are the last 64 KiB.
+        """
+        self._run.said = (self._run.said + data)[-MAX_SAID:]
 
     @property
     def stopped(self) -> bool:

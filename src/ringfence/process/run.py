@@ -47,6 +47,7 @@ class Run:
         self.at_terminal = False
         self.stopped = False  # the job at its terminal was stopped; whoever sees that sets it back
         self.terminal = -1  # the outer end, once it has started
+        self.said = b""  # the end of what the caller read of stderr, where it is not drained here
         self._deadline_ns = 0
         self._began_ns = 0
         self._alone = True  # no other run of the box was under way while this one was

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,9 @@ class End:
 
 
 class Reading(End, ByteReceiveStream):
-    """The reading end of a pipe."""
+    """The reading end of a pipe. heard: told of each piece."""
+
+    heard: Callable[[bytes], None] | None = None
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         """Some bytes, at most max_bytes. Raises anyio.EndOfStream at the end, ClosedResourceError after aclose()."""
@@ -57,6 +60,8 @@ class Reading(End, ByteReceiveStream):
                 data = b""
             if not data:
                 raise anyio.EndOfStream
+            if self.heard is not None:
+                self.heard(data)
             await anyio.lowlevel.checkpoint()
             return data
 
@@ -87,6 +92,7 @@ class Process(Handle):
         self._world, self._command = world, command
         self._waiting = anyio.Lock()
         self.stdin, self.stdout, self.stderr = Writing(ends[0]), Reading(ends[1]), Reading(ends[2])
+        self.stderr.heard = self.heard
 
     @classmethod
     async def start(cls, world: Starts, command: Command) -> Process:

@@ -12,7 +12,7 @@ from ringfence.confine import host, namespaces
 from ringfence.confine.limits import asks_of_host
 from ringfence.confine.limits import notes as cap_notes
 from ringfence.confine.plan import Prepared
-from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Exited, Level, Outcome, Output, Result
+from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Level, NotStarted, Outcome, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 Callback = Callable[[bytes], None]
 T = TypeVar("T")
+
+MAX_INFERRED = 1000
+"""Of the life of a box."""
 
 
 class LocalWorld:
@@ -113,8 +116,10 @@ class LocalWorld:
             for kind in self.space.new:
                 self.box.known(kind)
         self.told += caps
-        denials, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
-        inferred = self._inferred(outcome, error_output, command)
+        watched, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
+        denials = (*caps, *watched)
+        said = tuple(part for part in (error_output.head, error_output.tail, run.said) if part)
+        inferred = self._inferred(outcome, said, command)
         if inferred:
             from ringfence.denials.inferred import merged
 
@@ -127,18 +132,17 @@ class LocalWorld:
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
 
-    def _inferred(self, outcome: Outcome, said: Output, command: Command) -> tuple[Denial, ...]:
+    def _inferred(self, outcome: Outcome, said: tuple[bytes, ...], command: Command) -> tuple[Denial, ...]:
         """What the command said it was refused, where the policy closes that. Nothing said costs nothing."""
-        if not said.head and not said.tail:
+        if not said and not isinstance(outcome, NotStarted):
             return ()
         from ringfence.denials.inferred import Inference  # most commands complain of nothing
         from ringfence.denials.reading import text_of
 
         if self._inference is None:
             self._inference = Inference(self.policy, self.prepared.plan, self.prepared.backend, self.prepared.covered)
-        code = outcome.code if isinstance(outcome, Exited) else None
-        told = self._inference.of_run(text_of((said.head, said.tail)), command.text, self.folder_for(command.cwd), code)
-        self.inferred += told
+        told = self._inference.of_run(text_of(said), command.text, self.folder_for(command.cwd), outcome)
+        self.inferred += told[: max(0, MAX_INFERRED - len(self.inferred))]
         return told
 
     def before_run(self) -> int:

@@ -268,7 +268,8 @@ class Planted:
         return what
 
     def _denial(self, target: str, what: str) -> Denial:
-        return Denial(KIND, target, f"on_planted: {self.action}", "observed", None, what)
+        remedy = None if self.action == "report" else "on_planted: report"
+        return Denial(KIND, target, f"on_planted: {self.action}", "observed", remedy, what)
 
 
 def writable_folders(policy: ResolvedPolicy) -> list[Folder]:
