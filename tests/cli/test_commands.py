@@ -91,6 +91,20 @@ def test_what_the_box_has_for_itself_and_what_it_planted_are_lines_on_standard_e
     assert b"two/.git" in refused.stderr
 
 
+@pytest.mark.parametrize("command", [("run", "--", "touch"), ("run", "--json", "--", "touch"), ("python",)])
+def test_what_was_refused_is_one_line_with_what_would_allow_it(tmp_path: Path, command: tuple[str, ...]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("open('/usr/rf-new', 'w')\n")
+    done = ringfence(*command, str(program) if command == ("python",) else "/usr/rf-new", cwd=tmp_path)
+    assert done.returncode == 1
+    last = done.stderr.decode().splitlines()[-1]
+    assert last == "ringfence: write /usr/rf-new refused by the system's folders"
+    netted = ringfence("run", "--", "sh", "-c", "curl -sS http://denied.test/; exit 3", cwd=tmp_path)
+    assert netted.returncode == 3
+    allowed = "allowed by network.allow: [denied.test:80]"
+    assert netted.stderr.decode().splitlines()[-1] == f"ringfence: net denied.test:80 refused by network.default; {allowed}"
+
+
 def test_a_device_as_input_is_not_read(tmp_path: Path) -> None:
     line = f"{sys.executable} -m ringfence run -- cat < /dev/zero"
     assert subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False).stdout == b""

@@ -19,7 +19,7 @@ from ringfence.confine.plan import Step, Tree
 from ringfence.denials import caps, remedy
 from ringfence.denials.hosts import WORDS, unreached
 from ringfence.denials.reading import Refused, refusals
-from ringfence.outcome import Denial, Exited, NotStarted
+from ringfence.outcome import CapHit, Denial, Exited, NotStarted
 from ringfence.policy.decide import Decision, decide
 from ringfence.policy.patterns import within
 
@@ -64,8 +64,10 @@ class Inference:
         for refused in refusals(text, command):
             if refused.paths and self._confined:
                 yield from self._denials(refused, folders, code)
-            elif not refused.paths and (denial := caps.refused(refused.number, self._policy.limits)):
-                yield denial
+            elif not refused.paths:
+                denial = caps.refused(refused.number, self._policy.limits)
+                if denial and not (isinstance(outcome, CapHit) and outcome.kind == denial.target):
+                    yield denial
         if self._confined and WORDS.search(text):
             yield from self._of_network(text, command)
 
@@ -185,8 +187,7 @@ def _escape(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def merged(observed: Iterable[Denial], inferred: Iterable[Denial]) -> tuple[Denial, ...]:
-    """Both, without what was inferred and is observed too."""
-    seen = list(observed)
-    known = {(each.kind, each.target) for each in seen}
-    return (*seen, *(each for each in inferred if (each.kind, each.target) not in known))
+def unknown(inferred: Iterable[Denial], observed: Iterable[Denial]) -> tuple[Denial, ...]:
+    """What was inferred without what was observed too."""
+    known = {(each.kind, each.target) for each in observed}
+    return tuple(each for each in inferred if (each.kind, each.target) not in known)

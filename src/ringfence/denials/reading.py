@@ -45,7 +45,7 @@ OF_CAPS = frozenset((errno.EMFILE, errno.EFBIG, errno.ENOSPC, errno.EAGAIN))
 EXCEPTIONS = ("accessdeniedexception", "nosuchfileexception")
 
 _WORDS = re.compile("|".join(re.escape(words) for words in WORDS), re.IGNORECASE)
-_QUOTED = re.compile("'([^']*)'|\"([^\"]*)\"|`([^`']*)[`']|\u2018([^\u2019]*)\u2019")
+_QUOTED = re.compile("(?<!\\w)'([^']*)'|\"([^\"]*)\"|`([^`']*)[`']|\u2018([^\u2019]*)\u2019")
 _ENDS = re.compile(
     r"\.?\s*$"
     r"|: \S"  # Python, zsh, exceptions of Java

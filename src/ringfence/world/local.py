@@ -119,29 +119,25 @@ class LocalWorld:
         watched, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
         denials = (*caps, *watched)
         said = tuple(part for part in (error_output.head, error_output.tail, run.said) if part)
-        inferred = self._inferred(outcome, said, command)
-        if inferred:
-            from ringfence.denials.inferred import merged
-
-            denials = merged((*caps, *denials), inferred)
-        else:
-            denials = (*caps, *denials)
+        if said or isinstance(outcome, NotStarted):  # most commands complain of nothing, and nothing is looked at
+            denials += self._inferred(outcome, said, command, denials)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
         )  # fmt: skip
 
-    def _inferred(self, outcome: Outcome, said: tuple[bytes, ...], command: Command) -> tuple[Denial, ...]:
-        """What the command said it was refused, where the policy closes that. Nothing said costs nothing."""
-        if not said and not isinstance(outcome, NotStarted):
-            return ()
-        from ringfence.denials.inferred import Inference  # most commands complain of nothing
+    def _inferred(
+        self, outcome: Outcome, said: tuple[bytes, ...], command: Command, observed: tuple[Denial, ...]
+    ) -> tuple[Denial, ...]:
+        """What the command said it was refused, where the policy closes that and nothing else has told of it."""
+        from ringfence.denials.inferred import Inference, unknown
         from ringfence.denials.reading import text_of
 
         if self._inference is None:
             self._inference = Inference(self.policy, self.prepared.plan, self.prepared.backend, self.prepared.covered)
         told = self._inference.of_run(text_of(said), command.text, self.folder_for(command.cwd), outcome)
+        told = unknown(told, observed)
         self.inferred += told[: max(0, MAX_INFERRED - len(self.inferred))]
         return told
 
