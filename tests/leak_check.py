@@ -27,7 +27,7 @@ import pytest
 
 DEADLINE_SECONDS = 10.0
 ZYGOTE_NAME, WARDEN_NAME = "ringfence", "ringfence-watch"
-ZYGOTE_DESCRIPTORS = 5
+ZYGOTE_DESCRIPTORS, WARDEN_DESCRIPTORS = 5, 1
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
 QUEUE, QUEUES = "anon_inode:inotify", 3
@@ -86,8 +86,8 @@ class Seen:
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
             descriptors = [each for each in descriptors if not each.endswith((QUEUE, MOUNTS))]
-        if zygotes:
-            descriptors = _without_zygote_ends(descriptors)
+        if zygotes or wardens:
+            descriptors = _without_ends(descriptors, ZYGOTE_DESCRIPTORS if zygotes else WARDEN_DESCRIPTORS)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}
         return [
             *(str(task) for task in below if task not in zygotes and task not in wardens),
@@ -104,10 +104,10 @@ def _new_tasks(now: frozenset[Task], before: frozenset[Task]) -> list[Task]:
     return sorted((task for task in now if (task.pid, task.started) not in known), key=lambda task: task.pid)
 
 
-def _without_zygote_ends(descriptors: list[str]) -> list[str]:
+def _without_ends(descriptors: list[str], most: int) -> list[str]:
     kinds = ("socket:", "anon_inode:[pidfd]")
     ends = [descriptor for descriptor in descriptors if descriptor.partition(" ")[2].startswith(kinds)]
-    return [descriptor for descriptor in descriptors if descriptor not in ends[:ZYGOTE_DESCRIPTORS]]
+    return [descriptor for descriptor in descriptors if descriptor not in ends[:most]]
 
 
 def _tasks() -> dict[int, Task]:

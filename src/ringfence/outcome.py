@@ -154,6 +154,11 @@ class Enforcement:
         note = f"the protection of {paths} was off for a part of the run"
         return replace(self, filesystem=Enforced(Level.PARTIAL, self.filesystem.by, note))
 
+    def unobserved(self, note: str) -> Enforcement:
+        """The same where refused system calls are refused and not told."""
+        notes = [self.syscalls.note, note] if self.syscalls.note else [note]
+        return replace(self, syscalls=replace(self.syscalls, note="; ".join(notes)))
+
     def __str__(self) -> str:
         return "\n".join(f"{entry.name}: {getattr(self, entry.name)}" for entry in fields(self))
 

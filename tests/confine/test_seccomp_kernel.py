@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ringfence.confine.seccomp import build_filter
-from ringfence.confine.seccomp.arguments import answer
+from ringfence.confine.seccomp.arguments import NO_FAMILY, Answers, answer
 from ringfence.confine.seccomp.bpf import assemble
 from ringfence.confine.seccomp.filter import compose
 from ringfence.confine.seccomp.table import GROUPS, Machine, Switch, Verdict
@@ -33,7 +33,7 @@ USERS = (0, NOBODY) if os.getuid() == 0 else (0,)
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or "python3"
 CHILD = Path(__file__).with_name("seccomp_child.py").read_text()
 MARK = 4000  # an errno that no kernel gives: who answers with it is the filter
-MARKED = assemble(compose(MACHINE, frozenset(), answer(MARK)))
+MARKED = assemble(compose(MACHINE, frozenset(), Answers(answer(MARK), NO_FAMILY, answer(MARK))))
 REFUSED_CALLS = {
     call: number for group in GROUPS if group.verdict is Verdict.REFUSE for call, number in group.numbers(MACHINE).items()
 }

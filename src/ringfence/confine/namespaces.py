@@ -101,7 +101,7 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
-    watched = watchers(policy) | disk.watchers(policy)
+    watched = watchers(policy) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors.chosen)
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watched)
 
@@ -189,7 +189,7 @@ def _plan(
         limits=rlimits(policy) | ({} if groups.room else processes.rlimits(policy)),
         exact=asked_for(policy),
         room=groups.room,
-        filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls),
+        filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls, observed=True),
         scratch=disk.scratch(policy),
         added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
         processors=processors,

@@ -42,8 +42,7 @@ NAMESPACES = (
     ("cgroup namespaces", "cgroup", kernel.CLONE_NEWCGROUP),
 )
 
-# linux/seccomp.h, linux/landlock.h; the numbers of Landlock's calls are the same everywhere (asm-generic/unistd.h).
-SECCOMP_FILTER_FLAG_NEW_LISTENER = 8
+# linux/landlock.h; the numbers of these calls are the same everywhere (asm-generic/unistd.h).
 LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF, LANDLOCK_ACCESS_FS_READ_DIR = 444, 446, 1 << 3
 
 
@@ -241,7 +240,7 @@ def _filter() -> None:
 
 def _listener() -> None:
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.install_filter(build_filter(), flags=SECCOMP_FILTER_FLAG_NEW_LISTENER)
+    kernel.install_filter(build_filter(), flags=kernel.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 
 
 def _landlock() -> None:

@@ -43,12 +43,12 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         if plan["processors"]:
             os.sched_setaffinity(0, plan["processors"])
         if confined:
-            handed.append(confine(plan, trees))
+            handed += confine(plan, trees)
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, TIMER, watch, Room(room), plan)
         wire.send(socket, {"ready": os.getpid()}, handed)
-        while handed:
+        while handed:  # before anything else runs here: who holds the listener answers for the kernel
             os.close(handed.pop())
         served.serve()
     except view.ViewError as error:
@@ -81,8 +81,11 @@ def enter(groups: "list[int]", room: "list[int]", *, confined: bool) -> None:
         kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 
-def confine(plan: "dict[str, Any]", trees: "list[int]") -> int:
-    """Build the view and give up every right, in the only order that works; a descriptor of the private folders' file system."""
+def confine(plan: "dict[str, Any]", trees: "list[int]") -> "list[int]":
+    """Build the view and give up every right, in the only order that works.
+
+    Returns what is handed out: a descriptor of the private folders' file system, and the filter's listener where it has one.
+    """
     view.become(plan["uid"], plan["gid"], root_caller=bool(plan["root_caller"]))
     view.loopback_up()
     kernel.set_hostname(b"ringfence")
@@ -92,5 +95,5 @@ def confine(plan: "dict[str, Any]", trees: "list[int]") -> int:
     # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    kernel.install_filter(plan["filter"])
-    return scratch
+    listener = kernel.install_observed(plan["filter"])
+    return [scratch, listener] if listener >= 0 else [scratch]

@@ -41,7 +41,10 @@ STATX_BTIME = 0x800  # linux/stat.h; stx_mask at 0, stx_btime at 80
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_CAPBSET_DROP = 1, 4, 15, 24
 LAST_OLD_CAPABILITY = 37  # CAP_AUDIT_READ, linux/capability.h: every kernel with these namespaces knows it
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
-SECCOMP_SET_MODE_FILTER = 1  # linux/seccomp.h
+# linux/seccomp.h
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 1, 1 << 3, 1 << 5
+SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF = b"\x05\x00", b"\xc0\x7f"  # the high halves of 0x00050000 and 0x7fc00000
+BPF_RETURN = 0x06  # BPF_RET | BPF_K, linux/bpf_common.h
 SFD_NONBLOCK, SFD_CLOEXEC = 0x800, 0x80000  # sys/signalfd.h
 TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME, CLOCK_MONOTONIC = 0x800, 0x80000, 1, 1  # sys/timerfd.h
 
@@ -183,6 +186,29 @@ def install_filter(program: bytes, flags: int = 0) -> int:
     """Install a seccomp filter, the packed struct sock_filter[] of program, on this thread; what the kernel returns for flags."""
     wanted = _FilterProgram(len(program) // 8, program)
     return _syscall("seccomp", _older(2), SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(wanted))
+
+
+def install_observed(program: bytes) -> int:
+    """Install a filter with a listener that is told of what it refuses, and return that; -1 where the kernel alone refuses it.
+
+    Where the kernel offers it, a call that was told can only be killed: a signal would have it made, and told, once more.
+    """
+    for further in (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0):
+        try:
+            return install_filter(program, SECCOMP_FILTER_FLAG_NEW_LISTENER | further)
+        except OSError:
+            pass  # older, or there is a listener already, as in a box in another
+    install_filter(by_the_kernel(program))
+    return -1
+
+
+def by_the_kernel(program: bytes) -> bytes:
+    """The same filter for where nobody listens: what it would tell is refused at once, by the errno that each return carries."""
+    made = bytearray(program)
+    for at in range(0, len(made), 8):  # struct sock_filter: code, two jumps, and a constant, little-endian on both machines
+        if made[at] == BPF_RETURN and made[at + 6 : at + 8] == SECCOMP_RET_USER_NOTIF:
+            made[at + 6 : at + 8] = SECCOMP_RET_ERRNO
+    return bytes(made)
 
 
 def birth(folder: int, name: bytes) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxClosedError, SandboxLostError, TierUnavailableError
 from ringfence.guest import kernel, wire
-from ringfence.process import messages, warden, zygote
+from ringfence.process import listener, messages, warden, zygote
 from ringfence.process.evidence import Evidence
 from ringfence.process.lane import Lanes
 from ringfence.process.wait import Readable, Waits
@@ -42,6 +42,8 @@ class Box:
         self.pid = 0
         self.pidfd = -1
         self.scratch = -1  # of the private folders' file system; tells what they hold
+        self.listener = -1  # of its filter, until the warden has it
+        self.observed = False  # what its filter refuses is told
         self.lanes = Lanes()
         self.lost = ""  # why, once it is known
         self.killed_by_deadline = False
@@ -127,6 +129,12 @@ class Box:
         else:
             self.lost = "its first process ended"
 
+    def let_go_of_listener(self) -> None:
+        """Close this process's copy of the listener, if it has one."""
+        if self.listener >= 0:
+            listener.let_go(self.listener)
+            self.listener, self.observed = -1, True
+
     def _ended_by_warden(self) -> bool:
         self.evidence.read()
         return self.evidence.ending is not None or bool(self.evidence.failed)
@@ -170,6 +178,7 @@ class Box:
         """Close what this process holds of the box."""
         self._gone = True
         self.lanes.close()
+        self.let_go_of_listener()
         self.channel.close()
         self.report.close()
         self.evidence.close()
@@ -274,7 +283,12 @@ class Making:
         until = time.monotonic() + MAKING_SECONDS
         yield from _made(box, until, explain)
         yield from _ready(box, until)
-        self._warden.watch(box.pid, watchers, self._given(given))  # nothing has run in it yet
+        try:
+            if box.listener < 0:
+                watchers = {name: each for name, each in watchers.items() if name != "syscalls"}
+            self._warden.watch(box.pid, watchers, self._given(given))  # nothing has run in it yet
+        finally:
+            box.let_go_of_listener()
         self._close_ends()
         box.channel.setblocking(False)
         if box.life:
@@ -286,6 +300,8 @@ class Making:
         own = {"pidfd": self._box.pidfd, **{name: end.fileno() for name, end in self._theirs.items()}}
         if self._box.scratch >= 0:
             own["scratch"] = self._box.scratch
+        if self._box.listener >= 0:
+            own["listener"] = self._box.listener
         return {**own, **given}
 
     def _close_ends(self) -> None:
@@ -340,11 +356,10 @@ def _ready(box: Box, until: float) -> Waits[None]:
     if not (yield Readable(box.channel.fileno(), until)):
         raise SandboxLostError("the box was not ready in time.")
     try:
-        packet, descriptors = wire.receive(box.channel, 1)
+        packet, descriptors = wire.receive(box.channel, 2)
     except (OSError, wire.WireError):
         packet, descriptors = b"", []
-    for descriptor in descriptors:  # of a guest in whose box nothing has run yet
-        box.scratch = descriptor
+    box.scratch, box.listener = listener.accept(descriptors)
     if not packet:
         raise SandboxLostError("the box died while it was made.")
     match messages.parse(packet):

@@ -12,6 +12,7 @@ from ringfence.outcome import CapKind
 
 MOST = 256
 """Records that are kept until a run asks for them; more push the oldest out."""
+LEFT = "by a process that an earlier run left"
 CAPS: dict[str, CapKind] = {name: name for name in get_args(CapKind)}
 
 
@@ -34,6 +35,18 @@ class Cap:
         self.ends_run, self.ends_box = bool(ends & 1), bool(ends & 2)
 
 
+class Call:
+    """A system call that the filter refused. first, second: what it was for, by two of its arguments; run: the first process of the
+    run, or the leader of another session, as the box counts them (0: unknown); count: how often it was made so by then."""
+
+    __slots__ = ("at", "count", "first", "number", "run", "second")
+
+    def __init__(self, at: int, fields: dict[str, object]) -> None:
+        self.at = at
+        self.number, self.first, self.second = (_number(fields, name) for name in ("syscall", "first", "second"))
+        self.run, self.count = _number(fields, "run"), _number(fields, "count")
+
+
 class Evidence:
     """The reading end of one box's evidence."""
 
@@ -42,6 +55,8 @@ class Evidence:
         socket.setblocking(False)
         wire.refuse_descriptors(socket)
         self.caps: list[Cap] = []
+        self.calls: list[Call] = []
+        self.unobserved_since = 0  # from then on refused calls are not told any more; 0: they are
         self.failed = ""  # why the warden has ended the box without a cap
         self.dropped = 0  # records that found no room: what is known is not all
 
@@ -55,7 +70,7 @@ class Evidence:
             if not packet:
                 return
             self._take(wire.decode(packet))
-            del self.caps[:-MOST]
+            del self.caps[:-MOST], self.calls[:-MOST]
 
     def _take(self, fields: object) -> None:
         if not isinstance(fields, dict):
@@ -64,6 +79,10 @@ class Evidence:
         self.dropped += _number(fields, "dropped") if "dropped" in fields else 0
         if "cap" in fields:
             self.caps.append(Cap(at, fields))
+        elif "syscall" in fields:
+            self.calls.append(Call(at, fields))
+        elif "unobserved" in fields:
+            self.unobserved_since = at
         elif "failed" in fields:
             self.failed = _text(fields, "failed")
 
@@ -79,6 +98,31 @@ class Evidence:
         mine = [cap for cap in self.caps if cap.at >= since and (alone or cap.run in pids or not cap.run)]
         self.caps = [cap for cap in self.caps if cap not in mine or (not cap.run and not alone)]
         return mine
+
+    def calls_of_run(self, pids: set[int], since: int, alone: bool) -> list[tuple[Call, str]]:
+        """Take the refused calls of a run that has ended, as of_run() does its caps, each with whose it is where not the run's own.
+
+        A number below those of a run is that of a session which was there before it.
+        """
+        mine: list[tuple[Call, str]] = []
+        kept: list[Call] = []
+        for call in self.calls:
+            if call.run in pids:
+                mine.append((call, ""))
+            elif alone and call.at >= since:
+                mine.append((call, LEFT if call.run and call.run < min(pids, default=call.run + 1) else ""))
+            else:
+                kept.append(call)
+                if not call.run and call.at >= since:
+                    mine.append((call, "by a process of a run that is not known"))
+        self.calls = kept
+        return mine
+
+    def calls_of_none(self, since: int) -> list[tuple[Call, str]]:
+        """Take the refused calls before since, where no run is under way that began before it."""
+        taken = [(call, LEFT) for call in self.calls if call.at < since and call.run]
+        self.calls = [call for call in self.calls if call.at >= since]
+        return taken
 
     @property
     def ending(self) -> Cap | None:

@@ -15,7 +15,7 @@ from ringfence.outcome import CapHit, Outcome, Output, Usage
 from ringfence.policy.config import SandboxLimits
 from ringfence.process import classify, messages
 from ringfence.process.box import Box
-from ringfence.process.evidence import Cap
+from ringfence.process.evidence import Call, Cap
 from ringfence.process.lane import PIPE_MODE, Lane
 from ringfence.process.output import Stream
 from ringfence.process.wait import Readable, Waits
@@ -161,8 +161,7 @@ class Run:
         if self.gone and not self.ended:
             self.box.kill()  # a guest that let go of a run without a word is no guest any more
             yield from self.box.cause_of_death(2.0)
-        pids = {self.pid, self.ended.pid} if self.ended else {self.pid}
-        self.caps = self.box.evidence.of_run(pids - {0}, self._began_ns, self._alone)
+        self.caps = self.box.evidence.of_run(self._pids(), self._began_ns, self._alone)
 
     @property
     def descriptor(self) -> int:
@@ -291,6 +290,14 @@ class Run:
             raise SandboxClosedError("the box was closed while the command ran, which ended it.")
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
         raise SandboxLostError(f"the box was lost: {self.box.lost or 'it does not answer'}.", stdout=out, stderr=err)
+
+    def _pids(self) -> set[int]:
+        return {self.pid, self.ended.pid if self.ended else 0} - {0}
+
+    def refused_calls(self) -> tuple[list[tuple[Call, str]], list[tuple[Call, str]]]:
+        """What the filter refused until its end: to this run, and before it to what earlier runs had left. Each is told once."""
+        calls = self.box.evidence.calls_of_run(self._pids(), self._began_ns, self._alone)
+        return calls, self.box.evidence.calls_of_none(self._began_ns) if self._alone else []
 
     def usage(self) -> Usage:
         sizes = [stream.total for stream in self.streams] or [0, 0]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ringfence.world.files import FileWork
     from ringfence.world.register import Share
 
+SPENT = "so many were refused in this box that further ones are refused, but not recorded"
 Callback = Callable[[bytes], None]
 T = TypeVar("T")
 
@@ -115,6 +116,7 @@ class LocalWorld:
             caps += full
             for kind in self.space.new:
                 self.box.known(kind)
+        caps += self._refused_calls(run)
         self.told += caps
         watched, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
         denials = (*caps, *watched)
@@ -140,6 +142,35 @@ class LocalWorld:
         told = unknown(told, observed)
         self.inferred += told[: max(0, MAX_INFERRED - len(self.inferred))]
         return told
+
+    def _refused_calls(self, run: Run) -> tuple[Denial, ...]:
+        """What the filter refused in a run; what it refused before to what earlier runs had left is told of the box."""
+        evidence = self.box.evidence
+        if evidence.unobserved_since and self.box.observed:
+            self.box.observed = False
+            self.enforcement = self.enforcement.unobserved(SPENT)
+            self.prepared = replace(self.prepared, notes=(*self.prepared.notes, f"System calls: {SPENT}"))
+        if not evidence.calls:
+            return ()
+        from ringfence.confine.seccomp.told import Told, denials  # few runs are refused any
+
+        own, others = (
+            denials(Told(call.number, call.first, call.second, call.count, whose) for call, whose in calls)
+            for calls in run.refused_calls()
+        )
+        self.told += others
+        return own
+
+    def all_told(self) -> tuple[Denial, ...]:
+        """Everything that was observed until now; what runs under way were refused is told with their results."""
+        evidence = self.box.evidence
+        evidence.read()
+        if evidence.calls and not self.box.under_way:
+            from ringfence.confine.seccomp.told import Told, denials
+
+            calls = evidence.calls_of_none(time.monotonic_ns())
+            self.told += denials(Told(call.number, call.first, call.second, call.count, whose) for call, whose in calls)
+        return (*self.told, *self.inferred)
 
     def before_run(self) -> int:
         """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised. Returns a mark."""
@@ -364,6 +395,8 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
         box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.given)
+        if "syscalls" in prepared.watchers and not box.observed:
+            enforcement = enforcement.unobserved("refusals are not observed here")
         if watch:
             watch.begin(box.pid)
     except BaseException:
@@ -463,7 +496,7 @@ class Opened:
         """
         if self._world is None:
             raise errors.SandboxClosedError("the box is not open.")
-        return (*self._world.told, *self._world.inferred)
+        return self._world.all_told()
 
     def apply_changes(self, keys: Sequence[str]) -> list[str]:
         """Take settings over into the host's files: those of keys that the last call of changes() offered.

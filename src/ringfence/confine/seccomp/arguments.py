@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from ringfence.confine.seccomp.bpf import ARGS_OFFSET, JUMP_ANY_BIT, JUMP_EQUAL, Branch, Load, Mask, Node, Return
 from ringfence.confine.seccomp.table import Switch
+from ringfence.guest.kernel import SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_SET_MODE_FILTER
 from ringfence.values import frozen
 
 RET_ALLOW = 0x7FFF0000  # linux/seccomp.h: SECCOMP_RET_ALLOW
@@ -29,12 +30,29 @@ def answer(number: int) -> Return:
 
 
 @frozen
+class Answers:
+    """How refusals are answered: what is forbidden, a socket family or protocol that a box has not, and, quiet, what programs
+    try as a matter of course and do without: never told to a listener."""
+
+    forbidden: Return
+    no_family: Return
+    quiet: Return
+
+
+REFUSED = answer(errno.EPERM)
+NO_FAMILY = answer(errno.EAFNOSUPPORT)
+BY_THE_KERNEL = Answers(REFUSED, NO_FAMILY, REFUSED)
+BY_A_LISTENER = Answers(Return(RET_USER_NOTIF | errno.EPERM), Return(RET_USER_NOTIF | errno.EAFNOSUPPORT), REFUSED)
+"""The errno is for whoever reads the program; the kernel does not pass it on. See guest/kernel.py, by_the_kernel()."""
+
+
+@frozen
 class Rule:
-    """How calls of one kind are decided: `decide` is given the verdict for what is forbidden and returns the graph."""
+    """How calls of one kind are decided: `decide` is given the answers to refusals and returns the graph."""
 
     calls: tuple[str, ...]
     says: str
-    decide: Callable[[Node], Node]
+    decide: Callable[[Answers], Node]
     opened_by: Switch | None = None
 
 
@@ -67,12 +85,15 @@ SET_ID_BITS = 0o6000
 CREATING_FLAGS = 0o100 | 0o20000000  # asm-generic/fcntl.h: O_CREAT | __O_TMPFILE; without them open ignores its mode
 
 
-def _mode(argument: int) -> Callable[[Node], Node]:
-    return lambda forbidden: any_bit(argument, SET_ID_BITS, forbidden, ALLOWED)
+def _mode(argument: int) -> Callable[[Answers], Node]:
+    return lambda answers: any_bit(argument, SET_ID_BITS, answers.forbidden, ALLOWED)
 
 
-def _open(flags: int) -> Callable[[Node], Node]:
-    return lambda forbidden: any_bit(flags, CREATING_FLAGS, any_bit(flags + 1, SET_ID_BITS, forbidden, ALLOWED), ALLOWED)
+def _open(flags: int) -> Callable[[Answers], Node]:
+    def decide(answers: Answers) -> Node:
+        return any_bit(flags, CREATING_FLAGS, any_bit(flags + 1, SET_ID_BITS, answers.forbidden, ALLOWED), ALLOWED)
+
+    return decide
 
 
 # asm-generic/ioctls.h. TIOCSTI types into a terminal as if the user did, TIOCLINUX pastes into a console, TIOCCONS
@@ -89,11 +110,15 @@ INET_TYPES = (1, 2, 3)  # SOCK_STREAM, SOCK_DGRAM, SOCK_RAW
 INET_PROTOCOLS = (0, 1, 6, 17, 58, 136, 255)  # the default, ICMP, TCP, UDP, ICMPv6, UDP-Lite, RAW
 
 
-def _socket(_forbidden: Node) -> Node:
-    no_family = answer(errno.EAFNOSUPPORT)
+# What finds nothing there asks elsewhere: ss reads /proc, libudev lists /sys, PAM goes without an audit trail.
+NETLINK_TRIED = (4, 9, 15)  # NETLINK_SOCK_DIAG, NETLINK_AUDIT, NETLINK_KOBJECT_UEVENT, linux/netlink.h
+
+
+def _socket(answers: Answers) -> Node:
     protocol = one_of(2, INET_PROTOCOLS, ALLOWED, answer(errno.EPROTONOSUPPORT))
     internet = one_of(1, INET_TYPES, protocol, answer(errno.ESOCKTNOSUPPORT), mask=SOCK_TYPE_MASK)
-    netlink = one_of(0, [AF_NETLINK], one_of(2, [0], ALLOWED, no_family), no_family)
+    other = one_of(2, NETLINK_TRIED, NO_FAMILY, answers.no_family)
+    netlink = one_of(0, [AF_NETLINK], one_of(2, [0], ALLOWED, other), answers.no_family)
     return one_of(0, [AF_UNIX], ALLOWED, one_of(0, [AF_INET, AF_INET6], internet, netlink))
 
 
@@ -103,13 +128,14 @@ NAMESPACE_FLAGS = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000
 
 # linux/prctl.h. Not dumpable means that nobody of the same user can read a process's descriptors and memory counters,
 # and so hides memory from the caps; asking for it succeeds, as programs expect, and changes nothing. PR_SET_MM
-# rewrites what /proc says about a process. All other options act on the caller alone.
+# rewrites what /proc says about a process; programs that rename themselves try it, and no ordinary user may. All other
+# options act on the caller alone.
 PR_SET_DUMPABLE, PR_SET_MM = 4, 35
 
 
-def _prctl(forbidden: Node) -> Node:
+def _prctl(answers: Answers) -> Node:
     dumpable = zero(1, SUCCESS_WITHOUT_EFFECT, ALLOWED)
-    return one_of(0, [PR_SET_DUMPABLE], dumpable, one_of(0, [PR_SET_MM], forbidden, ALLOWED))
+    return one_of(0, [PR_SET_DUMPABLE], dumpable, one_of(0, [PR_SET_MM], answers.quiet, ALLOWED))
 
 
 # linux/personality.h: PER_LINUX, PER_LINUX32 (setarch), UNAME26 (old build scripts), ADDR_NO_RANDOMIZE (debuggers,
@@ -118,11 +144,9 @@ def _prctl(forbidden: Node) -> Node:
 # protections.
 PERSONALITIES = (0, 0x8, 0x0020000, 0x0020008, 0x0040000, 0x0040008, 0xFFFFFFFF)
 
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8  # linux/seccomp.h
 
-
-def _seccomp(forbidden: Node) -> Node:
-    listener = any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, forbidden, ALLOWED)
+def _seccomp(answers: Answers) -> Node:
+    listener = any_bit(1, SECCOMP_FILTER_FLAG_NEW_LISTENER, answers.forbidden, ALLOWED)
     return one_of(0, [SECCOMP_SET_MODE_FILTER], listener, ALLOWED)
 
 
@@ -134,22 +158,32 @@ FIRST_PROCESS = 1
 PRIO_PROCESS, IOPRIO_WHO_PROCESS = 0, 1  # linux/resource.h, linux/ioprio.h
 
 
-def _not_the_first(argument: int) -> Callable[[Node], Node]:
-    return lambda forbidden: one_of(argument, [FIRST_PROCESS], forbidden, ALLOWED)
+def _not_the_first(argument: int) -> Callable[[Answers], Node]:
+    return lambda answers: one_of(argument, [FIRST_PROCESS], answers.forbidden, ALLOWED)
 
 
-def _single(kind: int) -> Callable[[Node], Node]:
-    return lambda forbidden: one_of(0, [kind], _not_the_first(1)(forbidden), forbidden)
+def _single(kind: int) -> Callable[[Answers], Node]:
+    return lambda answers: one_of(0, [kind], _not_the_first(1)(answers), answers.forbidden)
 
 
-def _own(forbidden: Node) -> Node:
-    return one_of(0, [0], ALLOWED, forbidden)
+def _own(answers: Answers) -> Node:
+    return one_of(0, [0], ALLOWED, answers.forbidden)
 
 
-def _prlimit(forbidden: Node) -> Node:
+def _prlimit(answers: Answers) -> Node:
     # The guest makes limits of what it starts hard by this call, so only its own number is closed to a new limit.
-    return one_of(0, [1], zero(2, ALLOWED, forbidden), ALLOWED)
+    return one_of(0, [1], zero(2, ALLOWED, answers.forbidden), ALLOWED)
 
+
+MODE_AT = {"chmod": 1, "fchmod": 1, "mkdir": 1, "mknod": 1, "creat": 1, "open": 2} | {
+    "fchmodat": 2, "fchmodat2": 2, "mkdirat": 2, "mknodat": 2, "openat": 3
+}  # fmt: skip
+NOWHERE = 6
+TOLD_AT = {call: (at, NOWHERE) for call, at in MODE_AT.items()} | {
+    "ioctl": (1, NOWHERE), "socket": (0, 2), "socketpair": (0, 2), "setns": (1, NOWHERE),
+    **dict.fromkeys(("clone", "unshare", "ptrace", "bpf", "personality", "setpriority", "ioprio_set"), (0, NOWHERE)),
+}  # fmt: skip
+"""Which arguments tell what a refused call was for: what a listener tells of it (guest/warden/syscalls.py). A call has six."""
 
 RULES = (
     Rule(("chmod", "fchmod", "mkdir", "mknod", "creat"), "no set-user-id or set-group-id bit", _mode(1)),
@@ -159,7 +193,7 @@ RULES = (
     Rule(
         ("ioctl",),
         f"not {', '.join(TERMINAL_IOCTLS)}",
-        lambda forbidden: one_of(1, TERMINAL_IOCTLS.values(), forbidden, ALLOWED),
+        lambda answers: one_of(1, TERMINAL_IOCTLS.values(), answers.forbidden, ALLOWED),
     ),
     Rule(
         ("socket", "socketpair"),
@@ -169,14 +203,14 @@ RULES = (
     Rule(
         ("clone",),
         "no namespace flag",
-        lambda forbidden: any_bit(0, NAMESPACE_FLAGS, forbidden, ALLOWED),
+        lambda answers: any_bit(0, NAMESPACE_FLAGS, answers.forbidden, ALLOWED),
         opened_by=Switch.NESTED,
     ),
     Rule(("prctl",), "PR_SET_DUMPABLE 0 succeeds without effect; not PR_SET_MM", _prctl),
     Rule(
         ("personality",),
         "Linux, 32-bit names, UNAME26, ADDR_NO_RANDOMIZE, and asking",
-        lambda forbidden: one_of(0, PERSONALITIES, ALLOWED, forbidden),
+        lambda answers: one_of(0, PERSONALITIES, ALLOWED, answers.forbidden),
     ),
     Rule(("seccomp",), "not with SECCOMP_FILTER_FLAG_NEW_LISTENER", _seccomp),
     Rule(("prlimit64",), "no new limits for process 1", _prlimit),

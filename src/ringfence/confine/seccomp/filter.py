@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import cast, get_args
 
-from ringfence.confine.seccomp.arguments import ALLOWED, RULES, answer
+from ringfence.confine.seccomp.arguments import ALLOWED, BY_A_LISTENER, BY_THE_KERNEL, RULES, TOLD_AT, Answers, answer
 from ringfence.confine.seccomp.bpf import (
     ARCH_OFFSET,
     JUMP_EQUAL,
@@ -16,7 +16,6 @@ from ringfence.confine.seccomp.bpf import (
     Branch,
     Load,
     Node,
-    Return,
     assemble,
     search,
 )
@@ -29,17 +28,36 @@ AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _RULE_OF = {call: rule for rule in RULES for call in rule.calls}
 
 
-def build_filter(*, debug: bool = False, nested: bool = False, machine: str | None = None) -> bytes:
+def build_filter(*, debug: bool = False, nested: bool = False, observed: bool = False, machine: str | None = None) -> bytes:
     """Returns the packed `struct sock_filter[]` for seccomp(SECCOMP_SET_MODE_FILTER), ready to install.
 
     `debug` opens ptrace, process_vm_readv and _writev, kcmp and pidfd_getfd; `nested` opens namespaces, mounts, roots
-    and host names. `machine` is as in os.uname() and defaults to this one. The answer is kept for the next caller.
+    and host names. With `observed` a listener is told of refusals and answers them: the filter must then be installed with one.
+    `machine` is as in os.uname() and defaults to this one. The answer is kept for the next caller.
 
     Raises TierUnavailableError for a machine that the table does not know.
 
     Not promised: that a call with a pointer is judged by what it points to; a filter cannot look there.
     """
-    return _build(_known(machine), _opened(debug, nested))
+    return _build(_known(machine), _opened(debug, nested), observed)
+
+
+@cache
+def answers() -> bytes:
+    """What a listener has to know of the calls that this machine's filter may tell it of, as guest/warden/syscalls.py reads it."""
+    numbers = {call: number for group in GROUPS for call, number in group.numbers(machine()).items()}
+    errors = dict.fromkeys(("socket", "socketpair"), errno.EAFNOSUPPORT)
+    rows = (
+        f"{numbers[call]} {first} {second} {errors.get(call, errno.EPERM)};"
+        for call, (first, second) in TOLD_AT.items()
+        if call in numbers
+    )
+    return "".join(rows).encode()
+
+
+def machine() -> Machine:
+    """The machine that this is. Raises TierUnavailableError where the table does not know it."""
+    return _known(None)
 
 
 def describe(*, debug: bool = False, nested: bool = False, machine: str | None = None) -> list[str]:
@@ -59,10 +77,8 @@ def describe(*, debug: bool = False, nested: bool = False, machine: str | None =
     return lines
 
 
-def compose(machine: Machine, opened: frozenset[Switch], forbidden: Return) -> Node:
-    """Returns the filter as a graph. `forbidden` is the verdict of everything that is refused rather than absent: EPERM
-    now; with Return(RET_USER_NOTIF) in its place each attempt is handed to a listener, and nothing else changes.
-    """
+def compose(machine: Machine, opened: frozenset[Switch], answers: Answers) -> Node:
+    """Returns the filter as a graph. `answers` is how everything is answered that is refused rather than absent."""
     absent = answer(errno.ENOSYS)
     decided: dict[int, Node] = {}
     built: dict[int, Node] = {}
@@ -72,11 +88,11 @@ def compose(machine: Machine, opened: frozenset[Switch], forbidden: Return) -> N
                 case Verdict.ALLOW:
                     decided[number] = ALLOWED
                 case Verdict.REFUSE:
-                    decided[number] = forbidden
+                    decided[number] = answers.quiet if group.tried else answers.forbidden
                 case Verdict.CHECK:
                     rule = _RULE_OF[call]
                     if id(rule) not in built:
-                        built[id(rule)] = rule.decide(forbidden)
+                        built[id(rule)] = rule.decide(answers)
                     decided[number] = built[id(rule)]
                 case Verdict.ABSENT:
                     decided[number] = absent
@@ -88,8 +104,8 @@ def compose(machine: Machine, opened: frozenset[Switch], forbidden: Return) -> N
 
 
 @cache
-def _build(machine: Machine, opened: frozenset[Switch]) -> bytes:
-    return assemble(compose(machine, opened, answer(errno.EPERM)))
+def _build(machine: Machine, opened: frozenset[Switch], observed: bool) -> bytes:
+    return assemble(compose(machine, opened, BY_A_LISTENER if observed else BY_THE_KERNEL))
 
 
 def _opened(debug: bool, nested: bool) -> frozenset[Switch]:

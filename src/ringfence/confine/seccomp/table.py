@@ -34,12 +34,16 @@ class Switch(Enum):
 
 @frozen
 class Group:
-    """Calls that are judged alike. `rows` is the text form described at the top of this module."""
+    """Calls that are judged alike. `rows` is the text form described at the top of this module.
+
+    tried: ordinary programs make these refused calls as a matter of course and go on without, so no attempt is reported.
+    """
 
     verdict: Verdict
     subject: str
     rows: str
     opened_by: Switch | None = None
+    tried: bool = False
 
     def numbers(self, machine: Machine) -> dict[str, int]:
         """The calls of this group that `machine` has, by name."""
@@ -207,16 +211,34 @@ GROUPS = (
         Verdict.REFUSE,
         "other processes' memory and descriptors",
         """
-        ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272, pidfd_getfd 438 438
+        ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, pidfd_getfd 438 438
         """,
         opened_by=Switch.DEBUG,
     ),
     Group(
         Verdict.REFUSE,
-        "advice on other processes' memory",
+        "whether two processes share something: graphics libraries ask",
+        """
+        kcmp 312 272
+        """,
+        opened_by=Switch.DEBUG,
+        tried=True,
+    ),
+    Group(
+        Verdict.REFUSE,
+        "advice on other processes' memory: allocators try it",
         """
         process_madvise 440 440
         """,
+        tried=True,
+    ),
+    Group(
+        Verdict.REFUSE,
+        "the handle of a file: tried to see where a file system begins",
+        """
+        name_to_handle_at 303 264
+        """,
+        tried=True,
     ),
     Group(
         Verdict.REFUSE,
@@ -236,7 +258,7 @@ GROUPS = (
         Verdict.REFUSE,
         "files by handle, marks on whole file systems, quotas",
         """
-        name_to_handle_at 303 264, open_by_handle_at 304 265, fanotify_init 300 262, fanotify_mark 301 263,
+        open_by_handle_at 304 265, fanotify_init 300 262, fanotify_mark 301 263,
         quotactl 179 60, quotactl_fd 443 443, nfsservctl 180 42
         """,
     ),

@@ -7,7 +7,7 @@ import signal
 import time
 
 from ringfence.guest import kernel, wire
-from ringfence.guest.warden import memory
+from ringfence.guest.warden import memory, syscalls
 from ringfence.guest.warden.watched import NEVER, Watched, Watcher
 
 TYPE_CHECKING = False
@@ -25,6 +25,10 @@ def _memory(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return memory.Monitor(box, settings)
 
 
+def _syscalls(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    return syscalls.Listener(box, settings)
+
+
 def _disk(box: Watched, settings: "dict[str, Any]") -> Watcher:
     from ringfence.guest.warden import disk  # few boxes have a cap on it
 
@@ -37,7 +41,12 @@ def _full(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return disk.Full(box, settings)
 
 
-MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {"memory": _memory, "disk": _disk, "full": _full}
+MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
+    "memory": _memory,
+    "syscalls": _syscalls,
+    "disk": _disk,
+    "full": _full,
+}
 """Each watcher by the name that the caller asks for it with."""
 
 
@@ -102,7 +111,7 @@ class Warden:
             for watcher in (each for box in self.boxes.values() if box.pid == request["pid"] for each in box.watchers):
                 watcher.known(request["cap"])
             return True
-        box = Watched(request["pid"], dict(zip(request["given"], descriptors, strict=True)), self._add)
+        box = Watched(request["pid"], dict(zip(request["given"], descriptors, strict=True)), self._add, self._drop)
         self.boxes[box.pidfd] = box
         self.guests[box.watch.fileno()] = box
         for descriptor in (box.pidfd, box.watch.fileno()):
@@ -119,6 +128,12 @@ class Warden:
         for descriptor in watcher.descriptors:
             self.by_descriptor[descriptor] = (box, watcher)
             self.poll.register(descriptor, select.EPOLLIN)
+
+    def _drop(self, watcher: Watcher) -> None:
+        """Its descriptors are about to be closed, though its box goes on."""
+        for descriptor in watcher.descriptors:
+            del self.by_descriptor[descriptor]
+            self.poll.unregister(descriptor)
 
     def _forget(self, box: Watched) -> None:
         self.poll.unregister(box.pidfd)

@@ -1,9 +1,11 @@
 """A box as the warden holds it, and what a watcher is."""
 
 import _socket
+import fcntl
 import os
 import select
 import signal
+import sys
 import time
 
 from ringfence.guest import wire
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 PATIENCE = 2.0
 """Seconds that a guest has to end a run before the box is ended for it."""
+TIOCOUTQ = 0x5411  # asm-generic/ioctls.h: what was sent and not yet read (unix(7): SIOCOUTQ)
 MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
 
 
@@ -38,7 +41,13 @@ class Watcher:
 class Watched:
     """One box: its first process, its two sockets, its watchers."""
 
-    def __init__(self, pid: int, given: "dict[bytes, int]", add: "Callable[[Watched, Watcher], None]") -> None:
+    def __init__(
+        self,
+        pid: int,
+        given: "dict[bytes, int]",
+        add: "Callable[[Watched, Watcher], None]",
+        drop: "Callable[[Watcher], None]",
+    ) -> None:
         self.pid, self.given = pid, given
         self.pidfd = given[b"pidfd"]
         self.evidence, self.watch = (
@@ -48,7 +57,7 @@ class Watched:
         self.watch.setblocking(False)
         self.watchers: list[Watcher] = []
         self.template = 0  # the pid in the box that the guest says its template has
-        self._add = add
+        self._add, self._drop = add, drop
         self._template = (0, 0)  # its pid in the box, and on the host
         self._dropped = 0
         wire.refuse_descriptors(self.watch)
@@ -73,6 +82,15 @@ class Watched:
             self._dropped = 0
         except OSError:
             self._dropped += 1
+
+    def has_room(self) -> bool:
+        """Whether half of what the caller can leave unread is free, for records of which a box can cause any number."""
+        queued = int.from_bytes(fcntl.ioctl(self.evidence.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+        return 2 * queued < self.evidence.getsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF)
+
+    def drop(self) -> None:
+        """A record that was not told; the number of these is told with the next."""
+        self._dropped += 1
 
     def end_run(self, run: int, cause: bytes) -> None:
         """Have the guest end the tree of a run, by the pid in the box of its first process; it will say this cause."""
@@ -116,6 +134,12 @@ class Watched:
             self.kill()
             return False
         return True
+
+    def let_go(self, name: bytes, watcher: Watcher) -> None:
+        """Close what was given under a name, and wait no more for what a watcher waits for."""
+        self._drop(watcher)
+        watcher.descriptors = ()
+        os.close(self.given.pop(name))
 
     def close(self) -> None:
         for watcher in self.watchers:
