@@ -19,6 +19,7 @@ from ringfence.guest import kernel, wire
 from ringfence.outcome import Exited
 from ringfence.policy.config import SandboxLimits
 from ringfence.process import box as boxes
+from ringfence.process import listener
 from ringfence.process import run as runs
 from ringfence.process.box import Box
 from ringfence.process.run import Run
@@ -330,4 +331,46 @@ def test_anything_else_that_a_guest_sends_for_a_terminal_is_closed_and_ends_the_
             at_terminal(box)
         assert os.waitid(os.P_PIDFD, box.pidfd, os.WEXITED | os.WNOWAIT) is not None
     assert time.monotonic() - began < BOUND_SECONDS
+    assert look().descriptors == before
+
+
+def a_listener() -> int:
+    """The listener of a filter that allows everything, made by a process that ends."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+            allow = struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000)
+            socket.send_fds(theirs, [b"l"], [kernel.install_filter(allow, kernel.SECCOMP_FILTER_FLAG_NEW_LISTENER)])
+        finally:
+            os._exit(0)
+    _, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+    os.waitpid(pid, 0)
+    ours.close()
+    theirs.close()
+    return descriptor
+
+
+def a_folder() -> int:
+    return os.open("/", os.O_PATH)
+
+
+def test_what_a_box_hands_out_when_it_is_built_is_told_apart_by_what_it_is() -> None:
+    folder, handed = a_folder(), a_listener()
+    assert listener.accept([handed, folder]) == listener.accept([folder, handed]) == (folder, handed)
+    assert listener.accept([]) == (-1, -1)
+    listener.let_go(handed)
+    os.close(folder)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [(a_file,), (a_device,), (a_folder, a_folder), (a_listener, a_listener), (a_folder, a_listener, a_file)],
+    ids=lambda sent: "+".join(f.__name__ for f in sent),
+)
+def test_anything_else_is_closed_and_the_box_is_not_made(sent: tuple[Callable[[], int], ...]) -> None:
+    before = look().descriptors
+    with pytest.raises(ProtocolError):
+        listener.accept([opened() for opened in sent])
     assert look().descriptors == before
