@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 
 from ringfence.confine.seccomp.bpf import ARGS_OFFSET, JUMP_ANY_BIT, JUMP_EQUAL, Branch, Load, Mask, Node, Return
 from ringfence.confine.seccomp.table import Switch
-from ringfence.guest.kernel import SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_SET_MODE_FILTER
 from ringfence.values import frozen
 
 RET_ALLOW = 0x7FFF0000  # linux/seccomp.h: SECCOMP_RET_ALLOW
@@ -143,6 +142,9 @@ def _prctl(answers: Answers) -> Node:
 # The rest are other systems' personalities and relics (MMAP_PAGE_ZERO, READ_IMPLIES_EXEC) that undo memory
 # protections.
 PERSONALITIES = (0, 0x8, 0x0020000, 0x0020008, 0x0040000, 0x0040008, 0xFFFFFFFF)
+
+
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8  # linux/seccomp.h
 
 
 def _seccomp(answers: Answers) -> Node:
