@@ -27,6 +27,7 @@ class Account:
 
 def account(case: Case, place: Place) -> Account:
     """Run a case without a cap until it has done what its cap is about, or ended, or time is up."""
+    assert "process" in case.tiers
     folder = place.lay(case, place.workspace())
     enough = {"cap wall": case.timeout or 0.4}.get(case.truth.outcome, WATCH_SECONDS)
     cpu_enough = case.limits.get("cpu_seconds", 60) if case.truth.outcome == "cap cpu" else 1e9

@@ -12,7 +12,7 @@ OUTCOME = re.compile(
     r"exited \d+|signaled \d+|cap (cpu|wall|memory|idle|processes|open_files|file_size|disk|inodes)"
     r"|not started: [\w ,']+|lost|refused"
 )
-DENIAL = re.compile(r"(read|write|exec|net|syscall|cap|planted) \S+")
+DENIAL = re.compile(r"(read|write|exec|net|syscall|cap|planted) .+")
 WITNESSES = ("status", "trace", "usage", "refusal", "far side", "hand")
 """Who said so: the wait status of a bare run; strace on the control run; what the kernel accounted to a run without the cap;
 the same call failing under the kernel's own limit; the log of the other end; the hand that did it (it killed the box itself)."""

@@ -18,7 +18,7 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "ours")
+TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "refusing", "network", "syscalls", "ours")
 WORKERS = 4
 CHUNK = 12
 Verdicts = dict[str, Verdict]
@@ -52,8 +52,12 @@ def by_ringfence(chosen: Iterable[Case], tier: str, place: Place) -> Verdicts:
 
 
 def outside(chosen: Iterable[Case], place: Place, run: Callable[[Case, Place], Record]) -> dict[str, Record]:
-    """The record of each run outside. Cases about boxes themselves have none."""
-    able = [case for case in chosen if not case.act and case.witness != "hand"]
+    """The record of each run outside. Cases about boxes themselves have none, nor those without a boundary that need one."""
+    able = [
+        case
+        for case in chosen
+        if not case.act and case.witness != "hand" and case.witness != "refusal" and (run is boxed or "process" in case.tiers)
+    ]
     with ThreadPoolExecutor(WORKERS) as workers:
         return dict(zip((case.id for case in able), workers.map(lambda case: run(case, place), able), strict=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Place:
         self.outside = self.root / "outside"
         self.outside.mkdir()
         (self.outside / "here").write_text("outside\n")
+        self.server = socket.create_server(("127.0.0.1", 0))
 
     def workspace(self) -> Path:
         """A fresh folder, for one box or one run."""
@@ -42,12 +44,27 @@ class Place:
 
     def fill(self, text: str) -> str:
         """text with the names of this place in it."""
-        return text.replace("@outside", str(self.outside))
+        return text.replace("@outside", str(self.outside)).replace("@port", str(self.server.getsockname()[1]))
+
+    def names(self, folder: Path) -> dict[str, str]:
+        """The names of this place as they are in the corpus; folder: of a case."""
+        return {str(folder): "@folder", str(self.outside): "@outside", f":{self.server.getsockname()[1]}": ":@port"}
 
     def argv(self, case: Case) -> list[str]:
         return [self.fill(part) for part in case.argv]
 
+    def heard(self) -> int:
+        """How many connections have come to the server outside since this was last asked."""
+        self.server.setblocking(False)
+        for count in itertools.count():
+            try:
+                self.server.accept()[0].close()
+            except BlockingIOError:
+                return count
+        raise AssertionError
+
     def remove(self) -> None:
+        self.server.close()
         for folder, names, _ in os.walk(self.root):
             for name in names:
                 if not os.path.islink(path := os.path.join(folder, name)):

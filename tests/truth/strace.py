@@ -59,8 +59,9 @@ def read(log: Path, besides: int = 0) -> Seen:
         elif found := _CALL.match(line):
             pid = int(found[1])
             first = first or (pid if pid != besides else 0)
-            if found[5] and pid != besides:
-                failed.append(_failed(pid, found[2], found[3], found[5]))
+            errno = found[5] or ("POLLERR" if "POLLERR" in line[found.end() :] else "")
+            if errno and pid != besides:
+                failed.append(_failed(pid, found[2], found[3], errno))
     return Seen(tuple(failed), outcome)
 
 

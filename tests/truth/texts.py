@@ -69,3 +69,12 @@ FORGED = KERNEL + OTHERS + OURS
 def filled(text: str, number: int = 4711) -> str:
     """A forged line with its number put in."""
     return text.format(n=number)
+
+
+CLAIMS = {"Too many open files": "cap open_files", "connect to host box port 22": "net box:22"}
+"""What some of these lines say that a box really has closed: there a program that lies may be believed to have been refused."""
+
+
+def claims(text: str) -> tuple[str, ...]:
+    """The denials that may be inferred from a text, though nothing of it happened."""
+    return tuple(denial for words, denial in CLAIMS.items() if words in text)

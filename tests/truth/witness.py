@@ -1,7 +1,8 @@
 """Holds every label to a witness that is not ringfence: what the truth of the corpus is worth.
 
 status: the wait status of a run outside. trace: strace on the run in its box (root) or in bubblewrap. usage: the kernel's account
-of a run that nothing caps. refusal: the same failure under the kernel's own limits. hand: the corpus did it itself.
+of a run that nothing caps. refusal: the same failure under the kernel's own limits, set by others. far
+side: a server that hears of it. hand: the corpus did it itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterator
 
-from truth import strace
+from truth import hosts, strace
 from truth.accounts import Account, account
 from truth.adapters.outside import BWRAP, Record, bare
 from truth.adapters.plain import judge
@@ -28,8 +29,14 @@ def disagreements(case: Case, place: Place) -> Iterator[str]:
             yield from _status(case, bare(case, place))
         case "trace":
             yield from _trace(case, place)
+        case "refusal":
+            yield from _refusal(case, place)
+        case "far side":
+            yield from _far_side(case, place)
         case "usage":
             yield from _usage(case, account(case, place))
+        case "hand":
+            return  # the corpus did it itself
 
 
 def _status(case: Case, record: Record) -> Iterator[str]:
@@ -85,12 +92,55 @@ def _against(case: Case, truth: Truth, seen: strace.Seen, names: dict[str, str])
             yield f"{case.id}: {case.shown}: strace saw a refusal of {denial}, which is called a mere claim"
 
 
+CAPS = {"open_files": "EMFILE", "file_size": "EFBIG", "disk": "ENOSPC", "inodes": "ENOSPC", "processes": "EAGAIN"}
+MOUNT = 'mount -t tmpfs -o "$0" none . && cd "$PWD" && exec "$@"'
+
+
+def _refusal(case: Case, place: Place) -> Iterator[str]:
+    """The same command under the kernel's own limit, set by others, with strace looking."""
+    log = place.root / f"refusal-{case.id}"
+    words: tuple[str, ...] = ()
+    limits = case.limits
+    if "open_files" in limits:
+        words = ("prlimit", f"--nofile={limits['open_files']}")
+    elif "file_size_bytes" in limits:
+        words = ("env", "--ignore-signal=XFSZ", "prlimit", f"--fsize={limits['file_size_bytes']}")
+    elif "max_processes" in limits:
+        words = hosts.bounded_processes(int(str(limits["max_processes"])))
+    else:
+        options = f"size={limits.get('disk_bytes', '50%')},nr_inodes={limits.get('inodes', '0')}"
+        words = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, options)
+    bare(case, place, (*words, *strace.STRACE, str(log)))
+    seen = strace.read(log)
+    if seen.outcome != case.truth.outcome:
+        yield f"{case.id}: {case.shown}: under a limit set by others it {seen.outcome}, the label is {case.truth.outcome}"
+    for denial in (*case.truth.denials, *case.truth.may):
+        if not any(each.errno == CAPS[denial.removeprefix("cap ")] for each in seen.failed):
+            yield f"{case.id}: {case.shown}: under a limit set by others no call failed as {denial} says"
+    log.unlink()
+
+
+def _far_side(case: Case, place: Place) -> Iterator[str]:
+    """Whether a server outside hears of it: by itself yes, in a box no."""
+    place.heard()
+    bare(case, place)
+    if not place.heard():
+        yield f"{case.id}: {case.shown}: by itself it does not reach the server outside"
+    with Ringfence("namespaces", place) as adapter:
+        box, folder = adapter.made_for(case)
+        adapter.call(box, case, folder)
+    if place.heard():
+        yield f"{case.id}: {case.shown}: in a box it reaches the server outside"
+
+
 def _happened(denial: str, seen: strace.Seen, names: dict[str, str]) -> bool:
     kind, target = denial.split(" ", 1)
     for name, folder in names.items():
         target = target.replace(name, folder)
     if kind in REFUSALS:
         return seen.refused(kind, target, REFUSALS[kind])
+    if kind == "net":
+        return any(each.errno in ("ECONNREFUSED", "ENETUNREACH", "POLLERR") for each in seen.failed)
     return any(each.call == target for each in seen.failed)
 
 

@@ -30,6 +30,7 @@ class Record:
 
 def bare(case: Case, place: Place, before: Sequence[str] = (), cut: float | None = None) -> Record:
     """Run a case by itself, behind the words of `before` (strace, bwrap)."""
+    assert before or "process" in case.tiers, "a case that only a boundary keeps from the host is not run without one"
     folder = place.lay(case, place.workspace())
     words = [word.replace("@folder", str(folder)) for word in before]
     limit = cut or (CUT_SECONDS if case.endless else PATIENCE_SECONDS)
@@ -72,6 +73,6 @@ def boxed(case: Case, place: Place) -> Record:
 
 
 BWRAP = (
-    "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
-    "--bind", "@folder", "@folder",
+    "bwrap", "--unshare-all", "--cap-drop", "ALL", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc",
+    "--tmpfs", "/tmp", "--bind", "@folder", "@folder",
 )  # fmt: skip

@@ -31,7 +31,7 @@ class Ringfence:
         """Run a case, in the box of the last one where that asked for the same."""
         try:
             box, folder = self.made_for(case)
-            return verdict_of(self.call(box, case, folder), {str(folder): "@folder", str(self.place.outside): "@outside"})
+            return verdict_of(self.call(box, case, folder), self.place.names(folder))
         except RingfenceError as error:
             lost = isinstance(error, SandboxLostError)
             self.close()
@@ -61,10 +61,14 @@ class Ringfence:
         timeout = TIMEOUT_SECONDS if case.timeout is None and "wall_seconds" not in case.limits else case.timeout
         on_stdout = (lambda _: os.kill(box._open().box.pid, signal.SIGKILL)) if case.act == "kill the box" else None
         if case.code:
-            folder_first = f"import os; os.chdir({str(folder / case.cwd)!r})\n"
+            folder_first = "" if self._own_workspace(case) else f"import os; os.chdir({str(folder / case.cwd)!r})\n"
             return box.execute(folder_first + self.place.fill(str(case.run)), timeout=timeout, on_stdout=on_stdout)
-        argv = self.place.argv(case)
-        return box.run(argv, cwd=folder / case.cwd, input=case.input, timeout=timeout, on_stdout=on_stdout)
+        argv, cwd = self.place.argv(case), None if self._own_workspace(case) else folder / case.cwd
+        return box.run(argv, cwd=cwd, input=case.input, timeout=timeout, on_stdout=on_stdout)
+
+    def _own_workspace(self, case: Case) -> bool:
+        """Whether the box has one that ends with it, and nothing of the corpus lies there."""
+        return case.policy.get("workspace", "") is None
 
     def close(self) -> None:
         if self._box is not None:
