@@ -10,7 +10,7 @@ from truth.hosts import counts_processes
 _OPEN: dict[str, Any] = {"witness": "refusal", "limits": {"open_files": 32}}
 _SIZE: dict[str, Any] = {"witness": "refusal", "limits": {"file_size_bytes": 100_000}}
 _MANY: dict[str, Any] = {"witness": "refusal", "limits": {"max_processes": 24}}
-_OWN: dict[str, Any] = {"witness": "refusal", "policy": {"workspace": None}, "tiers": ("namespaces",)}
+_OWN: dict[str, Any] = {"witness": "refusal", "fresh": True, "policy": {"workspace": None}, "tiers": ("namespaces",)}
 _DISK: dict[str, Any] = {**_OWN, "limits": {"disk_bytes": 4 << 20}}
 _INODES: dict[str, Any] = {**_OWN, "limits": {"inodes": 100}}
 _OPENS = "python3 -c 'held = [open(\"/dev/null\") for _ in range(64)]'"
