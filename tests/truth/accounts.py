@@ -18,10 +18,12 @@ WATCH_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Account:
-    """CPU seconds of a tree, the most memory that it held at once, and whether it still ran when it was no longer watched."""
+    """What a tree took: CPU seconds, the most memory at once, bytes and files of its folder, and whether it still ran."""
 
     cpu_seconds: float
     peak_bytes: int
+    disk_bytes: int
+    files: int
     alive: bool
 
 
@@ -29,7 +31,7 @@ def account(case: Case, place: Place) -> Account:
     """Run a case without a cap until it has done what its cap is about, or ended, or time is up."""
     assert "process" in case.tiers
     folder = place.lay(case, place.workspace())
-    enough = {"cap wall": case.timeout or 0.4}.get(case.truth.outcome, WATCH_SECONDS)
+    enough = {"cap wall": case.timeout or 0.4, "cap disk": 5.0, "cap inodes": 5.0}.get(case.truth.outcome, WATCH_SECONDS)
     cpu_enough = case.limits.get("cpu_seconds", 60) if case.truth.outcome == "cap cpu" else 1e9
     bytes_enough = case.limits.get("memory_bytes", 1 << 60) if "memory_bytes" in case.limits else 1 << 60
     environment = {**ENVIRONMENT, "HOME": str(folder)}
@@ -46,7 +48,8 @@ def account(case: Case, place: Place) -> Account:
     alive = process.poll() is None
     end(process)
     process.wait()
-    return Account(spent, peak, alive)
+    made = [entry.stat() for entry in os.scandir(folder)]
+    return Account(spent, peak, sum(each.st_blocks * 512 for each in made), len(made), alive)
 
 
 def below(pid: int) -> Iterator[int]:

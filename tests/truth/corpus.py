@@ -18,7 +18,7 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "refusing", "network", "syscalls", "ours")
+TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "ours")
 WORKERS = 4
 CHUNK = 12
 Verdicts = dict[str, Verdict]
