@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from truth import corpus
 from truth.case import TIERS
@@ -24,7 +25,8 @@ def main() -> int:
     chosen = [case for case in corpus.cases(seed) if case.id.startswith(asked.only)]
     if asked.witness:
         with Place() as place:
-            found = [said for case in chosen for said in disagreements(case, place)]
+            with ThreadPoolExecutor(corpus.WORKERS) as workers:
+                found = [said for each in workers.map(lambda case: list(disagreements(case, place)), chosen) for said in each]
         print("\n".join(found) or f"{len(chosen)} labels are as their witnesses say")
         return int(bool(found))
     failed = False

@@ -18,9 +18,9 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "ours")
+TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "refusing", "network", "ours")
 WORKERS = 4
-CHUNK = 12
+CHUNK, FEW = 12, 3
 Verdicts = dict[str, Verdict]
 
 
@@ -42,7 +42,6 @@ def fresh_seed() -> int:
 def by_ringfence(chosen: Iterable[Case], tier: str, place: Place) -> Verdicts:
     """What ringfence says of each on a tier; cases that ask for the same share a box."""
     ours = [case for case in chosen if tier in case.tiers]
-    ours.sort(key=lambda case: case.asked)
 
     def some(chunk: tuple[Case, ...]) -> Verdicts:
         with Ringfence(tier, place) as adapter:
@@ -73,7 +72,13 @@ def by_others(chosen: list[Case], place: Place, names: Iterable[str] = tuple(JUD
 
 
 def _chunks(chosen: list[Case]) -> list[tuple[Case, ...]]:
-    return [tuple(chosen[at : at + CHUNK]) for at in range(0, len(chosen), CHUNK)]
+    """Cases that ask for the same, a few together; those with limits first and fewer, since they wait for what they are about."""
+    chunks = []
+    for _, alike in itertools.groupby(sorted(chosen, key=lambda case: (not case.limits, case.asked)), key=lambda case: case.asked):
+        same = list(alike)
+        size = FEW if same[0].limits else CHUNK
+        chunks += [tuple(same[at : at + size]) for at in range(0, len(same), size)]
+    return chunks
 
 
 def _merged(some: Callable[[tuple[Case, ...]], Verdicts], chunks: list[tuple[Case, ...]]) -> Verdicts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -55,12 +56,13 @@ def test_ringfence_is_right_about_every_case(tier: str, seed: int, chosen: list[
 
 @pytest.mark.live("bwrap")
 def test_a_reader_of_words_gets_at_least_forty_wrong(chosen: list[Case], place: Place) -> None:
-    said = corpus.by_others([case for case in chosen if case.fools and not case.id.startswith("generated")], place, ("keywords",))
+    quick = [case for case in chosen if case.fools and case.witness == "status" and case.id.startswith(("exits", "words", "files"))]
+    said = corpus.by_others(quick, place, ("keywords",))
     mistakes = wrong(chosen, said["keywords"], "namespaces")
     assert len(mistakes) >= 40, matrix("keywords", chosen, said["keywords"], "namespaces")
 
 
-SAMPLE = {"status": 60, "trace": 10, "usage": 4, "refusal": 3, "far side": 1}
+SAMPLE = {"status": 40, "trace": 8, "usage": 3, "refusal": 3, "far side": 1}
 """How many labels of each witness are held to it; RINGFENCE_TRUTH_WITNESS=all takes every one."""
 
 
@@ -68,7 +70,8 @@ def test_the_witnesses_agree_with_the_labels(seed: int, chosen: list[Case], plac
     drawn = random.Random(seed).sample(chosen, len(chosen))
     if os.environ.get("RINGFENCE_TRUTH_WITNESS") != "all":
         drawn = [case for kind, count in SAMPLE.items() for case in [each for each in drawn if each.witness == kind][:count]]
-    said = [found for case in drawn for found in disagreements(case, place)]
+    with ThreadPoolExecutor(corpus.WORKERS) as workers:
+        said = [found for each in workers.map(lambda case: list(disagreements(case, place)), drawn) for found in each]
     assert not said, f"RINGFENCE_TRUTH_SEED={seed}\n" + "\n".join(said)
 
 

@@ -10,6 +10,7 @@ MIB = 1 << 20
 _CAP = {"memory_bytes": 64 * MIB}
 _HOLD = "import time; held = bytearray({} << 20); time.sleep(6)"
 _TAKE = "python3 -c '" + _HOLD.format(150) + "'"
+_HALF = "python3 -c 'import time; held = bytearray(45 << 20); time.sleep(1.5)'"
 _SHARED = """
 import os, time
 held = bytearray(24 << 20)
@@ -61,7 +62,7 @@ CASES: tuple[Case, ...] = (
     _survived(f"{_TAKE}; exit $?", 137),
     _survived(f"{_TAKE} | cat"),
     _survived(f"{_TAKE} & wait $!; exit 124", 124),
-    _survived(f"python3 -c '{_HOLD.format(45)}' & python3 -c '{_HOLD.format(45)}' & wait; echo done"),
+    _survived(f"{_HALF} & {_HALF} & wait; echo done"),
     _survived(_FORKED, code=True),
     fools("kill -KILL $$", "signaled 9", limits=_CAP),
     fools("exit 137", "exited 137", limits=_CAP),
