@@ -30,6 +30,6 @@ CASES: tuple[Case, ...] = (
     fools(_REUSED, "exited 0", limits=_BYTES, fresh=True),
     fools(_FULL + "exit 1", "exited 1", limits=_BYTES, fresh=True),
     fools(_FULL + "kill -9 $$", "signaled 9", limits=_BYTES, fresh=True),
-    fools("head -c 100 /dev/zero > /dev/full; exit 4", "exited 4", limits=_FILES, fresh=True),
+    Case("head -c 100 /dev/zero > /dev/full; exit 4", Truth("exited 4", claimed=("cap inodes",)), fools=True, limits=_FILES),
     fools("head -c 3000000 /dev/zero > f; sleep 0.4", "exited 0", limits=_BYTES, fresh=True),
 )
