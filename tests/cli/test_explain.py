@@ -73,18 +73,21 @@ def config_of(name: str, work: Path, tier: str) -> SandboxConfig:
     return SandboxConfig(tier=tier, **fields)
 
 
+BY_GROUPS = re.compile("  limit (backstop|processes) ")  # where no control group counts them
+
+
 def normal(text: str, work: Path) -> str:
     """text without what differs from one machine, caller or call to the next."""
     ours = re.escape(str(work.parent))
     tools = re.compile(rf"  (mount (?!{ours})\S+ \(ro\)$|(link|cover) (?!{ours}|/var/tmp |/proc/))")
     kept = []
     for line in text.splitlines():
-        if SYSTEM.match(line.strip()) or tools.match(line):
+        if SYSTEM.match(line.strip()) or tools.match(line) or BY_GROUPS.match(line):
             continue
         line = re.sub(r"^  set PATH=.*", "  set PATH=...", line)
         line = re.sub(r"^  programs by .*", "  programs by ...", line)
         line = re.sub(r"^(  hash +)[0-9a-f]{64}$", r"\1...", line)
-        line = re.sub(r"^  ids: .*", "  ids: ...", line)
+        line = re.sub(r"^  (ids|cpu|memory|max_processes|cpu_share): .*", r"  \1: ...", line)
         line = "  system calls ..." if CALLS.match(line.strip()) else line
         line = re.sub(r"^  watch (.*)/[^/]+: is not there; .*", r"  watch \1/...", line)
         line = TEMPORARY.sub("PRIVATE", line.replace(str(work.parent), "PROJECTS"))

@@ -10,7 +10,7 @@ from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 
-NO_GROUPS = {"memory": Lacking("no group is delegated", "Delegate one"), "max_processes": Lacking("no group is delegated")}
+NO_GROUPS = {"disk": Lacking("no group is delegated", "Delegate one"), "max_processes": Lacking("no group is delegated")}
 MONITOR = {"memory": Enforced(Level.PARTIAL, "monitor", "looks four times a second")}
 GROUPS = {"memory": Enforced(Level.FULL, "cgroup v2"), "max_processes": Enforced(Level.FULL, "cgroup v2")}
 
@@ -28,11 +28,11 @@ def test_the_first_mechanism_that_holds_a_cap_is_its_mechanism() -> None:
 
 
 def test_caps_without_a_mechanism_are_refused_at_once_with_cause_and_next_step() -> None:
-    asked = policy(memory_bytes=1 << 30, max_processes=10)
-    with pytest.raises(UnenforceableError, match=r"memory_bytes \(no group is delegated\); limits\.max_processes") as caught:
+    asked = policy(disk_bytes=1 << 30, max_processes=10)
+    with pytest.raises(UnenforceableError, match=r"max_processes \(no group is delegated\); limits\.disk_bytes") as caught:
         limits_enforced(asked, NO_GROUPS)
-    assert caught.value.next_step.startswith("Delegate one. Or name resources.memory_gib.limit, resources.max_processes in best")
-    assert [each.key for each in caught.value.refusals] == ["resources.memory_gib.limit", "resources.max_processes"]
+    assert caught.value.next_step.startswith("Delegate one. Or name resources.max_processes, resources.disk_gib in best")
+    assert [each.key for each in caught.value.refusals] == ["resources.max_processes", "resources.disk_gib"]
 
 
 def test_a_cap_that_best_effort_names_is_reported_as_none_with_its_cause() -> None:
@@ -50,12 +50,6 @@ def test_what_best_effort_did_to_caps_is_noted() -> None:
         "best_effort names resources.open_files, of which nothing is asked that is not enforced.",
     )
     assert notes(policy(cpu_limit=1), Enforcement()) == ()
-
-
-def test_a_default_that_nothing_holds_is_reported_as_none_and_refuses_no_box() -> None:
-    assert limits_enforced(policy(), NO_GROUPS)["memory"] == Enforced(Level.NONE, "", "no group is delegated")
-    with pytest.raises(UnenforceableError, match="memory_bytes"):
-        limits_enforced(policy(memory_bytes=2 << 30), NO_GROUPS)  # the same number, and asked for
 
 
 def test_a_mechanism_may_hold_what_nobody_asked_for() -> None:

@@ -223,6 +223,16 @@ def test_where_nobody_listens_the_kernel_gives_the_same_answers(machine: Machine
         assert verdicts[0] == verdicts[1], number
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_pinned_filter_refuses_to_set_affinity_and_is_the_same_otherwise(machine: Machine) -> None:
+    pinned, plain = build_filter(machine=machine, pinned=True), build_filter(machine=machine)
+    for number in range(480):
+        verdict = decide(pinned, AUDIT_ARCH[machine], number, [0] * 6)
+        is_it = BY_NUMBER[machine].get(number, ("",))[0] == "sched_setaffinity"
+        assert verdict == (EPERM if is_it else decide(plain, AUDIT_ARCH[machine], number, [0] * 6))
+    assert "sched_setaffinity" in describe(machine=machine, pinned=True)[-1]
+
+
 def test_a_filter_is_built_once() -> None:
     assert build_filter(debug=True) is build_filter(debug=True)
     assert build_filter() is not build_filter(nested=True)

@@ -114,25 +114,20 @@ def test_all_that_cannot_be_enforced_is_refused_at_once_and_nothing_is_made(proj
         assert key in str(caught.value)
 
 
-def test_a_value_that_is_the_default_elsewhere_is_refused_when_it_is_written(project: Path) -> None:
-    with pytest.raises(UnenforceableError, match="memory_gib"):
-        Sandbox(config(project, "resources: {memory_gib: {limit: 2}}")).__enter__()
-
-
 def test_what_best_effort_names_is_gone_without_and_said_to_be_none(project: Path) -> None:
     lines = (
-        "resources: {memory_gib: {limit: 1}}",
+        "resources: {cpu: {guaranteed: 60000}}",
         "snapshot_on_exit: true",
         "network: {allow: ['example.com:443']}",
     )
-    named = "best_effort: [resources.memory_gib, network.allow, mode]"
+    named = "best_effort: [resources.cpu, network.allow, mode]"
     with pytest.raises(UnenforceableError) as caught:
         Sandbox(config(project, *lines, named)).__enter__()
-    assert "snapshot_on_exit" in str(caught.value) and "memory_gib" not in caught.value.message
+    assert "snapshot_on_exit" in str(caught.value) and "resources.cpu" not in caught.value.message
     with Sandbox(config(project, *lines, named.replace("mode", "snapshot_on_exit"))) as box:
         result = box.run(["true"])
-        assert result.enforcement.memory.level is Level.NONE
-        assert "best_effort" in result.enforcement.memory.note
+        assert result.enforcement.guaranteed.level is Level.NONE
+        assert "best_effort" in result.enforcement.guaranteed.note
         assert result.enforcement.network.level is Level.FULL
     assert sum("is not enforced" in note for note in result.notes) == 3
 

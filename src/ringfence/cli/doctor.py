@@ -62,6 +62,6 @@ def _table(found: tuple[Capability, ...]) -> Iterator[str]:
             subsequent_indent=" " * len(start),
             break_long_words=False,
         ) or [start.rstrip()]
-        if each.missing:
+        if each.step:
             needed = f"  # for {', '.join(each.needed_by)}" if each.needed_by else ""
             yield f"    {shown(each.step)}{needed}"  # on one line, so that it can be copied

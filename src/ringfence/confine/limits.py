@@ -7,12 +7,15 @@ using it, or why it cannot. Offers are asked in order, the best first, and what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
-from ringfence.policy.config import UNBUILT, SandboxLimits, Unasked
+from ringfence.policy.config import SHARES, UNBUILT, SandboxLimits, Unasked
 from ringfence.policy.resolve import Folder, ResolvedPolicy
+
+if TYPE_CHECKING:
+    from ringfence.confine.processors import Processors
 
 CAPS: Mapping[str, str] = {
     "cpu": "cpu_seconds",
@@ -27,11 +30,13 @@ CAPS: Mapping[str, str] = {
 """The caps that need a mechanism, by their names in an enforcement, and the limit that asks for each."""
 
 
-class Lacking(NamedTuple):
+class Lacking:
     """Why a mechanism cannot hold a cap here, and the step that changes it."""
 
-    cause: str
-    step: str = ""
+    __slots__ = ("cause", "step")
+
+    def __init__(self, cause: str, step: str = "") -> None:
+        self.cause, self.step = cause, step
 
 
 Offer: TypeAlias = Mapping[str, Enforced | Lacking]
@@ -86,6 +91,15 @@ def asked_for(policy: ResolvedPolicy, *, floor: bool = False) -> bool:
     return largest_file(policy, floor=floor) != policy.limits.file_size_bytes
 
 
+def processors_of(policy: ResolvedPolicy) -> Processors | None:
+    """The processors that a box of this policy runs on, taken until they are released; None where it has no cap of cores."""
+    if policy.limits.cpu_limit is None:
+        return None
+    from ringfence.confine.processors import Processors  # few boxes have one
+
+    return Processors(policy.limits.cpu_limit)
+
+
 def asks_of_host(limits: SandboxLimits) -> bool:
     """Whether a limit is to be held against what the host has: a share of it, or a ceiling that may lie above it."""
     memory = limits.memory_bytes
@@ -96,7 +110,7 @@ def limits_enforced(policy: ResolvedPolicy, *offers: Offer, observed: Set[str] =
     """Each cap that is held, with its mechanism: the first of the offers, then what every box has.
 
     A cap that was asked for and that nothing holds is none with its cause where best_effort names it; else raises
-    UnenforceableError for all of them. A default that nothing holds is none. An offer may hold what nobody asked for.
+    UnenforceableError for all of them. An offer may hold what nobody asked for.
     observed: the refusing caps of which something outside of the box sees that they are met; only these can end a run.
     """
     held: dict[str, Enforced] = {}
@@ -114,7 +128,7 @@ def limits_enforced(policy: ResolvedPolicy, *offers: Offer, observed: Set[str] =
             continue
         causes = lacking.get(cap) or [Lacking("not built in this version")]
         excused = policy.best_effort and _is_excused(limit, policy.best_effort)
-        if not excused and not isinstance(value, Unasked):
+        if not excused:
             refused[limit] = causes
         why = "; ".join(each.cause for each in causes)
         held[cap] = Enforced(Level.NONE, "", f"{why}; best_effort goes without it" if excused else why)
@@ -144,7 +158,9 @@ def notes(policy: ResolvedPolicy, enforcement: Enforcement) -> tuple[str, ...]:
         for key, cause in without.items()
         if is_excused(key, policy.best_effort)
     ]
-    idle = [path for path in policy.best_effort if is_limit(path) and not any(is_excused(key, (path,)) for key in without)]
+    shares = {KEY_OF[f"limits.{share}"] for share, _ in SHARES if getattr(policy.limits, share) is not None}
+    used = without.keys() | shares  # what becomes of these is noted where they are taken
+    idle = [path for path in policy.best_effort if is_limit(path) and not any(is_excused(key, (path,)) for key in used)]
     return (*said, *(IDLE.format(path) for path in idle))
 
 

@@ -19,12 +19,9 @@ from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE, Groups
-from ringfence.confine.limits import asked_for, limits_enforced, rlimits, watchers
+from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
-from ringfence.confine.processors import Taken as Processors
-from ringfence.confine.processors import offer as processors_offer
-from ringfence.confine.processors import steps as processors_steps
 from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
 from ringfence.confine.toolchains import Toolchains, discover
 from ringfence.confine.view import FULL_ACCESS, HOME, PRIVATE, RUNNER, SYSTEM, view_for
@@ -35,6 +32,7 @@ from ringfence.policy.resolve import Folder, ResolvedPolicy
 from ringfence.values import replace
 
 if TYPE_CHECKING:
+    from ringfence.confine.processors import Processors
     from ringfence.confine.protected.planted import Taken
     from ringfence.confine.protected.stubs import Held
     from ringfence.policy.walk import Along
@@ -74,8 +72,8 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1
 
-    processors = Processors(policy.limits.cpu_limit)
-    held: list[Held | Taken | Processors] = [processors]
+    processors = processors_of(policy)
+    held: list[Held | Taken | Processors] = [processors] if processors else []
     groups = NONE
 
     def release() -> None:
@@ -95,14 +93,14 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         seen = (*SYSTEM, "/etc", *tools.read_only)
         covers = covers_for(policy, os.path.expanduser("~"), seen, count_owners=root_caller, along=_readers(policy, held))
         found, protected = _protected(policy, covers, held)
-        plan = _plan(policy, ids, tools, covers, found.folders, protected, groups, processors.chosen, root_caller=root_caller)
+        plan = _plan(policy, ids, tools, covers, found.folders, protected, groups, processors, root_caller=root_caller)
         trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
     except BaseException:
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
     watched = watchers(policy) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
-    enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors.chosen)
+    enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watched)
 
 
@@ -158,7 +156,7 @@ def _plan(
     folders: tuple[Folder, ...],
     protected: tuple[Protected, ...],
     groups: Groups,
-    processors: tuple[int, ...],
+    processors: Processors | None,
     *,
     root_caller: bool,
 ) -> LaunchPlan:
@@ -174,10 +172,11 @@ def _plan(
         folders=folders,
     )
     home = os.path.expanduser("~") if policy.mode == FULL_ACCESS else HOME
+    pinned = processors is not None and groups.of("cpu") is None
     return LaunchPlan(
         flags=FLAGS,
         ids=ids,
-        view=mounted + View.of(steps_for(protected)) + covering + View.of(processors_steps(processors)),
+        view=mounted + View.of(steps_for(protected)) + covering + View.of(processors.steps() if processors else ()),
         environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
@@ -189,18 +188,20 @@ def _plan(
         limits=rlimits(policy) | ({} if groups.room else processes.rlimits(policy)),
         exact=asked_for(policy),
         room=groups.room,
-        filter=seccomp.build_filter(debug="debug" in policy.syscalls, nested="nested" in policy.syscalls, observed=True),
+        filter=seccomp.build_filter(
+            debug="debug" in policy.syscalls, nested="nested" in policy.syscalls, observed=True, pinned=pinned
+        ),
         scratch=disk.scratch(policy),
         added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
-        processors=processors,
+        processors=processors.chosen if processors else (),
         protected=protected,
-        rules=_filter_rules(policy.syscalls),
+        rules=_filter_rules(policy.syscalls, pinned),
     )
 
 
 @cache
-def _filter_rules(opened: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(seccomp.describe(debug="debug" in opened, nested="nested" in opened))
+def _filter_rules(opened: tuple[str, ...], pinned: bool) -> tuple[str, ...]:
+    return tuple(seccomp.describe(debug="debug" in opened, nested="nested" in opened, pinned=pinned))
 
 
 @cache
@@ -301,7 +302,7 @@ def _enforcement(
     protected: tuple[Protected, ...],
     root_caller: bool,
     groups: Groups,
-    processors: tuple[int, ...],
+    processors: Processors | None,
 ) -> Enforcement:
     partly = Enforced(
         Level.PARTIAL, NAME, "supplementary groups cannot be dropped by an ordinary user; nothing only they may read is mounted"
@@ -321,7 +322,9 @@ def _enforcement(
             policy,
             caps.offer(policy, groups, floor=False),
             *(() if groups.room else (processes.offer(policy),)),
-            caps.with_quota(processors_offer(processors, policy.limits.cpu_limit, confined=True), groups, floor=False),
+            caps.with_quota(processors.offer(confined=True, quota=groups.of("cpu") is not None), groups, floor=False)
+            if processors
+            else {},
             disk.offer(policy),
             observed=disk.observed(policy),
         ),

@@ -16,10 +16,8 @@ from ringfence.confine import disk
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE
-from ringfence.confine.limits import asked_for, limits_enforced, rlimits, watchers
+from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
 from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
-from ringfence.confine.processors import Taken as Processors
-from ringfence.confine.processors import offer
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
@@ -32,13 +30,14 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
-    processors = Processors(policy.limits.cpu_limit)
+    processors = processors_of(policy)
     groups = NONE
     folder = ""
 
     def release() -> None:
         groups.release()
-        processors.release()
+        if processors:
+            processors.release()
         if folder:
             remove(folder)
 
@@ -50,7 +49,9 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
             policy,
             disk.floor_offer(policy),
             caps.offer(policy, groups, floor=True),
-            caps.with_quota(offer(processors.chosen, policy.limits.cpu_limit, confined=False), groups, floor=True),
+            caps.with_quota(processors.offer(confined=False, quota=groups.of("cpu") is not None), groups, floor=True)
+            if processors
+            else {},
             observed=disk.observed(policy, floor=True),
         )
     except BaseException:
@@ -72,7 +73,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         limits=rlimits(policy, floor=True),
         exact=asked_for(policy, floor=True),
         room=groups.room,
-        processors=processors.chosen,
+        processors=processors.chosen if processors else (),
     )
     enforcement = Enforcement(
         environment=Enforced(Level.FULL, "execve", "made from nothing"),

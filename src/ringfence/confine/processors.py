@@ -46,43 +46,44 @@ class Spread:
 SPREAD = Spread()
 
 
-class Taken:
-    """The processors of one box, until it ends. None are taken where no cap of cores was asked for."""
+class Processors:
+    """The processors of a box that has a cap of cores, until it ends."""
 
-    def __init__(self, cores: float | None) -> None:
-        self.chosen = SPREAD.take(cores) if cores is not None else ()
+    def __init__(self, cores: float) -> None:
+        self.cores = cores
+        self.chosen = SPREAD.take(cores)
+        self._taken = True
 
     def release(self) -> None:
         """Safe to call again."""
-        chosen, self.chosen = self.chosen, ()
-        SPREAD.give_back(chosen)
+        if self._taken:
+            self._taken = False
+            SPREAD.give_back(self.chosen)
 
+    def offer(self, *, confined: bool, quota: bool) -> dict[str, Enforced]:
+        """How far affinity holds the cap. quota: a control group holds it, and affinity is what programs see of it."""
+        notes = [f"processors {listed(self.chosen)}"]
+        if not quota and len(self.chosen) > self.cores:
+            notes.append(f"whole ones, where {self.cores:g} were asked for")
+        if not quota and not confined:
+            notes.append("a program can give itself more")
+        if not confined:
+            notes.append("what counts them in /proc and /sys finds all of the host's")
+        level = Level.FULL if confined and len(self.chosen) <= self.cores else Level.PARTIAL
+        return {"cpu_share": Enforced(level, "affinity", "; ".join(notes))}
 
-def offer(chosen: Sequence[int], cores: float | None, *, confined: bool) -> dict[str, Enforced]:
-    """How far affinity holds a cap of cores."""
-    if cores is None:
-        return {}
-    whole = f"processors {listed(chosen)}"
-    notes = [] if len(chosen) <= cores else [f"whole processors, where {cores:g} were asked for"]
-    if not confined:
-        notes.append("a program can give itself more, and what counts processors in /proc and /sys finds all of the host's")
-    else:
-        notes.append("a program can give itself more")
-    return {"cpu_share": Enforced(Level.PARTIAL, "affinity", "; ".join([whole, *notes]))}
+    def steps(self) -> Iterator[Step]:
+        """What a box is shown in place of the host's processors: nothing where it has all of them.
 
-
-def steps(chosen: Sequence[int]) -> Iterator[Step]:
-    """What a box is shown in place of the host's processors: nothing where it has all of them.
-
-    /proc/stat is as it was when the box was made: its times do not go on.
-    """
-    if not chosen or _read(ONLINE).strip() == listed(chosen):
-        return
-    if os.path.exists(ONLINE):
-        yield _instead(ONLINE, f"{listed(chosen)}\n")
-    for path, content in ((CPUINFO, _cpuinfo(_read(CPUINFO), chosen)), (STAT, _stat(_read(STAT), chosen))):
-        if content:
-            yield _instead(path, content)
+        /proc/stat is as it was when the box was made: its times do not go on.
+        """
+        if _read(ONLINE).strip() == listed(self.chosen):
+            return
+        if os.path.exists(ONLINE):
+            yield _instead(ONLINE, f"{listed(self.chosen)}\n")
+        for path, content in ((CPUINFO, _cpuinfo(_read(CPUINFO), self.chosen)), (STAT, _stat(_read(STAT), self.chosen))):
+            if content:
+                yield _instead(path, content)
 
 
 def _instead(path: str, content: str) -> Step:

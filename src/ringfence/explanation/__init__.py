@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from ringfence.confine.acts import Acts
 from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import blocking
-from ringfence.values import field, fields, frozen
+from ringfence.values import fields
 from ringfence.world.local import rehearse
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ringfence.policy.resolve import ResolvedPolicy
 
 
-@frozen
+@dataclass(frozen=True)
 class Explanation:
     """What explain() found. str() is all of it as text; data() the same as plain values for JSON.
 

@@ -18,7 +18,7 @@ DEFAULT = "namespaces"
 PROGRAM = "import sys; print(sys.executable)"
 NOT_BUILT = "known, and not built in this version"
 CAPS: dict[str, tuple[str, float]] = {
-    "wall": ("wall_seconds", 120), "cpu": ("cpu_seconds", 60), "cpu_share": ("cpu_limit", 1),
+    "wall": ("wall_seconds", 120), "cpu": ("cpu_seconds", 60), "cpu_share": ("cpu_limit", 1), "guaranteed": ("cpu_guaranteed", 1),
     "lifetime": ("lifetime_seconds", 3600), "idle": ("idle_seconds", 3600), "memory": ("memory_bytes", 1 << 30),
     "max_processes": ("max_processes", 512), "open_files": ("open_files", 256), "file_size": ("file_size_bytes", 1 << 30),
     "disk": ("disk_bytes", 1 << 30), "inodes": ("inodes", 100_000), "output": ("output_bytes", 1 << 20),
@@ -85,7 +85,13 @@ def _cap(name: str, tier: str, needs: tuple[Capability, ...]) -> Capability:
         held = getattr(explain(SandboxConfig(tier=tier, limits=SandboxLimits(**{limit: value}))).enforcement, name)  # type: ignore[arg-type]
     except RingfenceError as error:
         return _refused(name, error, (each for each in needs if name in each.needed_by))
-    return Capability(name, State.ABSENT if held.level is Level.NONE else State.DELIVERED, str(held))
+    if held.level is Level.FULL:
+        return Capability(name, State.DELIVERED, str(held))
+    # What holds a part of it, or nothing: with the first thing that is missing there might be more.
+    missing = next((each for each in needs if name in each.needed_by and each.missing), None)
+    more = f"; not by {missing.name}: {missing.cause}" if missing else ""
+    state = State.ABSENT if held.level is Level.NONE else State.DELIVERED
+    return Capability(name, state, f"{held}{more}", missing.step if missing else "")
 
 
 def _refused(name: str, error: RingfenceError, needs: Iterable[Capability]) -> Capability:

@@ -81,7 +81,7 @@ SHARES = (("cpu_guaranteed", "cpu_limit"), ("memory_guaranteed_bytes", "memory_b
 
 
 class Unasked(int):
-    """A limit that nobody asked for: it holds where the host has a mechanism for it, and the box is not refused where not."""
+    """A limit that nobody asked for: it holds, gives way to what is guaranteed, and may lie above what the host has."""
 
 
 @frozen(kw_only=True)

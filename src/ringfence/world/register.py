@@ -6,6 +6,7 @@ gone, and whoever looks removes it. A look and what follows from it happen under
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -20,6 +21,7 @@ ROOTS = "/run/ringfence/shares"
 """Where a root caller's register is."""
 USERS = "/dev/shm/ringfence-{}"  # one for all sessions of a user, whatever their environments; gone with a reboot
 MOST_BYTES = 65536
+TRIES = 1000
 
 _numbers = itertools.count(1)
 _live: set[int] = set()
@@ -150,8 +152,7 @@ def opened() -> int:
     """The folder, made where it is not there: a descriptor. Raises HostError where it is not this user's alone."""
     path = place()
     try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = _made(path)
     except OSError as error:
         raise _unusable(error.strerror or str(error), error.errno or 0) from None
     found = os.fstat(folder)
@@ -159,6 +160,20 @@ def opened() -> int:
         os.close(folder)
         raise _unusable("it belongs to another user, or is open to one")
     return folder
+
+
+def _made(path: str) -> int:
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    for _ in range(TRIES):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # the last box that had a share was just closed, and took the folder away
+    raise FileNotFoundError(errno.ENOENT, "it is removed again and again")
 
 
 def _unusable(why: str, number: int = 0) -> HostError:

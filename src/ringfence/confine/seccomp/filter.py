@@ -28,18 +28,25 @@ AUDIT_ARCH: dict[Machine, int] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _RULE_OF = {call: rule for rule in RULES for call in rule.calls}
 
 
-def build_filter(*, debug: bool = False, nested: bool = False, observed: bool = False, machine: str | None = None) -> bytes:
+PINS = "sched_setaffinity"
+"""Where nothing but affinity caps the cores of a box, it is refused: a filter cannot see whether it widens or narrows."""
+
+
+def build_filter(
+    *, debug: bool = False, nested: bool = False, observed: bool = False, pinned: bool = False, machine: str | None = None
+) -> bytes:
     """Returns the packed `struct sock_filter[]` for seccomp(SECCOMP_SET_MODE_FILTER), ready to install.
 
     `debug` opens ptrace, process_vm_readv and _writev, kcmp and pidfd_getfd; `nested` opens namespaces, mounts, roots
-    and host names. With `observed` a listener is told of refusals and answers them: the filter must then be installed with one.
+    and host names; `pinned` closes sched_setaffinity, which no listener is told of: programs try it and do without. With
+    `observed` a listener is told of refusals and answers them: the filter must then be installed with one.
     `machine` is as in os.uname() and defaults to this one. The answer is kept for the next caller.
 
     Raises TierUnavailableError for a machine that the table does not know.
 
     Not promised: that a call with a pointer is judged by what it points to; a filter cannot look there.
     """
-    return _build(_known(machine), _opened(debug, nested), observed)
+    return _build(_known(machine), _opened(debug, nested), observed, pinned)
 
 
 @cache
@@ -60,7 +67,7 @@ def machine() -> Machine:
     return _known(None)
 
 
-def describe(*, debug: bool = False, nested: bool = False, machine: str | None = None) -> list[str]:
+def describe(*, debug: bool = False, nested: bool = False, pinned: bool = False, machine: str | None = None) -> list[str]:
     """Returns what `build_filter` with the same arguments decides, one readable line per rule, for a printed plan.
 
     Raises TierUnavailableError for a machine that the table does not know.
@@ -74,16 +81,19 @@ def describe(*, debug: bool = False, nested: bool = False, machine: str | None =
         elif calls:
             verdict = Verdict.ALLOW if group.opened_by in opened else group.verdict
             lines.append(f"{verdict.value} ({group.subject}): {' '.join(calls)}")
-    return lines
+    return [*lines, f"{Verdict.REFUSE.value} (a cap of cores): {PINS}"] if pinned else lines
 
 
-def compose(machine: Machine, opened: frozenset[Switch], answers: Answers) -> Node:
+def compose(machine: Machine, opened: frozenset[Switch], answers: Answers, *, pinned: bool = False) -> Node:
     """Returns the filter as a graph. `answers` is how everything is answered that is refused rather than absent."""
     absent = answer(errno.ENOSYS)
     decided: dict[int, Node] = {}
     built: dict[int, Node] = {}
     for group in GROUPS:
         for call, number in group.numbers(machine).items():
+            if pinned and call == PINS:
+                decided[number] = answers.quiet
+                continue
             match _verdict(group, call, opened):
                 case Verdict.ALLOW:
                     decided[number] = ALLOWED
@@ -104,8 +114,8 @@ def compose(machine: Machine, opened: frozenset[Switch], answers: Answers) -> No
 
 
 @cache
-def _build(machine: Machine, opened: frozenset[Switch], observed: bool) -> bytes:
-    return assemble(compose(machine, opened, BY_A_LISTENER if observed else BY_THE_KERNEL))
+def _build(machine: Machine, opened: frozenset[Switch], observed: bool, pinned: bool) -> bytes:
+    return assemble(compose(machine, opened, BY_A_LISTENER if observed else BY_THE_KERNEL, pinned=pinned))
 
 
 def _opened(debug: bool, nested: bool) -> frozenset[Switch]:
