@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _socket
 import os
+import threading
 from typing import get_args
 
 from ringfence.errors import ProtocolError
@@ -58,10 +59,15 @@ class Evidence:
         self.calls: list[Call] = []
         self.unobserved_since = 0  # from then on refused calls are not told any more; 0: they are
         self.failed = ""  # why the warden has ended the box without a cap
+        self._guard = threading.Lock()
         self.dropped = 0  # records that found no room: what is known is not all
 
     def read(self) -> None:
         """Take what has come, without waiting."""
+        with self._guard:
+            self._read()
+
+    def _read(self) -> None:
         while True:
             try:
                 packet, _ = wire.receive(self.socket, 0)
@@ -92,12 +98,13 @@ class Evidence:
         alone: no other run of the box was under way meanwhile, so that what names no run of the caller's is its own. What names
         no run at all stays, and is shown to each run that it fell into.
         """
-        self.read()
-        if not self.caps:
-            return []
-        mine = [cap for cap in self.caps if cap.at >= since and (alone or cap.run in pids or not cap.run)]
-        self.caps = [cap for cap in self.caps if cap not in mine or (not cap.run and not alone)]
-        return mine
+        with self._guard:
+            self._read()
+            if not self.caps:
+                return []
+            mine = [cap for cap in self.caps if cap.at >= since and (alone or cap.run in pids or not cap.run)]
+            self.caps = [cap for cap in self.caps if cap not in mine or (not cap.run and not alone)]
+            return mine
 
     def calls_of_run(self, pids: set[int], since: int, alone: bool) -> list[tuple[Call, str]]:
         """Take the refused calls of a run that has ended, as of_run() does its caps, each with whose it is where not the run's own.

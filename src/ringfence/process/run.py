@@ -284,7 +284,7 @@ class Run:
             if bound == "idle":
                 return CapHit("idle", seconds, None, "zygote: the whole box was ended, just as the command began")
             return CapHit("wall", seconds, None, "lifetime of the box: the zygote ended all of it")
-        if (cap := self.box.evidence.ending) and cap.at >= self._began_ns:
+        if cap := next((cap for cap in self.caps if cap.ends_run or cap.ends_box), None):
             return CapHit(cap.kind, cap.limit, cap.observed, f"{cap.by}: the whole box was ended")
         if self.box.closed:
             raise SandboxClosedError("the box was closed while the command ran, which ended it.")

@@ -240,7 +240,7 @@ def parse_record(record: bytes) -> tuple[int, int, int, bytes]:
 
 def refused(outcome: Outcome, said: bytes, path: str) -> errors.PathError:
     """The error for an operation that was not done; what the box says of it is checked like all it says."""
-    if isinstance(outcome, CapHit):
+    if isinstance(outcome, CapHit) and outcome.kind == "wall":
         return errors.FileTimeError(f"{path!r} was worked on for {outcome.limit:g} s without an end.")
     if outcome != Exited(REFUSED):
         return errors.FileRefusedError(f"{path!r} could not be worked on: {outcome}.")

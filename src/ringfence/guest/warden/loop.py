@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 CONTROL = 3
 MAX_DESCRIPTORS = 16
+URGENT = -10
+"""The nice value of the warden, where it may have one: boxes that are busy must not keep it from looking."""
 TOGETHER = 0.005
 """Seconds by which a look may come early to be done with others: waking up costs more than most looks."""
 
@@ -153,6 +155,10 @@ def start(control: int) -> None:
         os.dup2(control, CONTROL, inheritable=False)
         kernel.close_from(CONTROL + 1)
         kernel.hide_command_line(b"ringfence-watch")
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, URGENT)
+        except PermissionError:
+            pass  # only root may
         Warden(_socket.socket(fileno=CONTROL)).serve()
     finally:
         os._exit(0)

@@ -1,29 +1,33 @@
 """The memory of a box, by looking at its processes.
 
-In two steps: the sum of what each process has resident counts shared memory again and again, but is quick and never too
-little; only where it exceeds the cap is each process's proportional share read (PSS). Of that only what cannot be dropped
-counts, as a control group would have it: pages of files on a disk are a cache. Over the cap the largest process is killed.
+In steps, each dearer and truer than the one before: the sum of what each process has resident, which counts shared memory
+again and again but is never too little; each one's proportional share of it (PSS), where that sum exceeds the cap; and where
+files of the box's memory are mapped as well, these are not counted twice. Files on a disk are a cache and count for nothing,
+as a control group would have it. Memory files that nobody has mapped are looked for among the open descriptors, when the
+shared memory of the host has grown by enough. Over the cap the largest process is killed.
 """
 
 import os
 import signal
 import time
 
-from ringfence.guest.warden import tree
+from ringfence.guest.warden import measure, tree
 from ringfence.guest.warden.watched import Watched, Watcher
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-BY = b"monitor"
+CAP, BY = b"memory", b"monitor"
 TICK = 0.2
 """Seconds between two looks at an idle box, and at most between two at any: with what a look takes, below a quarter."""
 SOONEST = 0.01
-RATE = 2 << 30
+RATE = 4 << 30
 """Bytes that a box is expected to take in a second at most: the next look comes when it could have reached its cap."""
-SHARE = 20
-"""A look that took n seconds is followed by no other for SHARE times n: so a box costs a twentieth of a core at most."""
+SHARE, LEAST_SHARE = 20, 4
+"""A look that took n seconds is followed by no other for SHARE times n, or TICK; and in any case for LEAST_SHARE times n."""
+FILES_SECONDS = 1.0
+"""The descriptors are gone through this often at least: what grows here can be hidden by what others of the host give back."""
 ENOUGH = 2
 """Victims of one run after which all of the run is ended."""
 
@@ -34,9 +38,12 @@ class Monitor(Watcher):
     def __init__(self, box: Watched, settings: "dict[str, Any]") -> None:
         self.box, self.limit = box, settings["limit"]
         self.due = 0.0
+        self._folder = box.given.get(b"scratch", -1)
+        self._device = os.fstat(self._folder).st_dev if self._folder >= 0 else -1
         self._dying: set[int] = set()
         self._victims: dict[int, int] = {}
         self._template = (0, 0)  # its pid in the box, and on the host
+        self._memory_files = (0.0, 0, 0)  # when they were gone through, their bytes, and the host's shared memory then
 
     def act(self, now: float) -> None:
         if self.box.template != self._template[0]:
@@ -47,30 +54,58 @@ class Monitor(Watcher):
             self.due = (now // TICK + 1) * TICK  # all idle boxes together
             return
         began = time.monotonic()
-        used = self._look()
-        ended = time.monotonic()
-        pause = min(TICK, max(SOONEST, (self.limit - used) / RATE, (ended - began) * SHARE))
-        self.due = ended + pause
-
-    def _look(self) -> int:
-        found = self.box.tree()
-        self._dying &= found.processes.keys()
-        live = [pid for pid in found.processes if pid not in self._dying]
-        sizes = {pid: tree.resident(pid) for pid in live}
-        files = used_of(self.box.given[b"scratch"]) if b"scratch" in self.box.given else 0
-        if sum(sizes.values()) + files > self.limit:
-            sizes = {pid: unshared(pid, bound) for pid, bound in sizes.items()}
-        used = sum(sizes.values()) + files
+        used, sizes, found = self._look(began)
+        if used > self.limit:
+            # What ends while it is looked at leaves its share to those that are looked at next: a second look tells.
+            used, sizes, found = self._look(began)
         if used > self.limit:
             self._breach(used, sizes, found)
-        return used
+        ended = time.monotonic()
+        took = ended - began
+        self.due = ended + max(took * LEAST_SHARE, min(TICK, max(SOONEST, (self.limit - used) / RATE, took * SHARE)))
+
+    def _look(self, now: float) -> "tuple[int, dict[int, int], tree.Tree]":
+        """What the box has taken, or a number that is larger and still below its cap; each process's part of it."""
+        found = self.box.tree()
+        self._dying &= found.processes.keys()
+        sizes = {pid: measure.resident(pid) for pid in found.processes if pid not in self._dying}
+        folders = measure.used_of(self._folder) if self._folder >= 0 else 0
+        used = sum(sizes.values()) + folders + self._grown(now)
+        if used <= self.limit:
+            return used, sizes, found
+        held = {pid: measure.files_in_memory(pid) for pid in sizes}
+        opened: dict[tuple[int, int], int] = {}
+        for files in held.values():
+            opened |= files
+        whole = folders + sum(opened.values())
+        self._memory_files = (now, whole - folders, measure.shared_on_host())
+        if sum(sizes.values()) + whole > self.limit:
+            sizes = self._shares([*sizes], whole, opened)
+        return sum(sizes.values()) + whole, {pid: size + sum(held[pid].values()) for pid, size in sizes.items()}, found
+
+    def _grown(self, now: float) -> int:
+        """What the memory files of the box can hold at most by now."""
+        when, held, host = self._memory_files
+        return self.limit if now - when > FILES_SECONDS else held + max(0, measure.shared_on_host() - host)
+
+    def _shares(self, pids: "list[int]", whole: int, opened: "dict[tuple[int, int], int]") -> "dict[int, int]":
+        """Each process's share; whole: bytes of the files in memory, which are counted beside it, opened being some of them."""
+        own: dict[int, int] = {}
+        shared: dict[int, int] = {}
+        for pid in pids:
+            own[pid], shared[pid] = measure.share(pid, self.box.pid)
+        if whole and sum(own.values()) + sum(shared.values()) + whole > self.limit:
+            for pid, size in shared.items():
+                if size:
+                    shared[pid] = max(0, size - measure.counted(pid, opened.keys(), self._device))
+        return {pid: size + shared[pid] for pid, size in own.items()}
 
     def _breach(self, used: int, sizes: "dict[int, int]", found: tree.Tree) -> None:
         sizes.pop(found.template, None)
         for pid in sorted(sizes, key=sizes.__getitem__, reverse=True):
             if self._kill(pid, used, found):
                 return
-        self.box.record(b"memory", self.limit, used, BY, ends=True, box=True)
+        self.box.record(CAP, self.limit, used, BY, ends=True, box=True)
         self.box.kill()
 
     def _kill(self, pid: int, used: int, found: tree.Tree) -> bool:
@@ -80,14 +115,14 @@ class Monitor(Watcher):
         except OSError:
             return False
         try:
-            if parent_of(pid) not in (found.processes[pid], found.guest):
+            if tree.parent_of(pid) not in (found.processes[pid], found.guest):
                 return False  # somebody else's by now
             inner, run = found.inner(pid), found.run_of(pid)
             victims = self._victims[run] = self._victims.get(run, 0) + 1
             ends = run > 0 and (inner == run or victims >= ENOUGH)
-            self.box.record(b"memory", self.limit, used, BY, pid=inner, run=run, ends=ends)
+            self.box.record(CAP, self.limit, used, BY, pid=inner, run=run, ends=ends)
             if ends:
-                self.box.end_run(run, b"memory")
+                self.box.end_run(run, CAP)
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._dying.add(pid)
         except ProcessLookupError:
@@ -95,30 +130,3 @@ class Monitor(Watcher):
         finally:
             os.close(pidfd)
         return True
-
-
-def parent_of(pid: int) -> int:
-    fields = tree.read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return int(fields[1]) if len(fields) > 1 and fields[0] not in b"ZX" else 0
-
-
-def unshared(pid: int, bound: int) -> int:
-    """Bytes of a process that are no cache of a file, each divided by those who share it; bound where nobody may look.
-
-    smaps_rollup, in KiB (Documentation/filesystems/proc.rst). Kernels before 5.4 tell the whole share alone.
-    """
-    parts: dict[bytes, int] = {}
-    for line in tree.read(f"/proc/{pid}/smaps_rollup").splitlines()[1:]:
-        name, _, value = line.partition(b":")
-        parts[name] = int(value.split()[0]) << 10
-    if not parts:
-        return bound
-    if b"Pss_Anon" not in parts:
-        return parts.get(b"Pss", bound)
-    return parts[b"Pss_Anon"] + parts[b"Pss_Shmem"] + parts.get(b"SwapPss", 0)
-
-
-def used_of(folder: int) -> int:
-    """Bytes that the files of a file system take, which folder is a descriptor of."""
-    found = os.fstatvfs(folder)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize

@@ -2,21 +2,34 @@
 
 import os
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-
 
 def read(path: str, most: int = 65536) -> bytes:
     """A file of /proc; b"" where its process has ended or lets nobody look."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_or_raise(path, most)
     except OSError:
         return b""
+
+
+def read_or_raise(path: str, most: int = 65536) -> bytes:
+    """The same, but what the kernel says goes on."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, most)
-    except OSError:
-        return b""
     finally:
         os.close(descriptor)
+
+
+def read_all(path: str) -> bytes:
+    """The same of any length."""
+    parts = []
+    try:
+        with open(path, "rb", 0) as file:
+            while part := file.read(1 << 20):
+                parts.append(part)
+    except OSError:
+        pass  # it ended meanwhile
+    return b"".join(parts)
 
 
 def is_idle(guest: int, template: int) -> bool:
@@ -54,12 +67,6 @@ def level_of(guest: int) -> int:
         if line.startswith(b"NSpid:"):
             return len(line.split()) - 2
     return 0
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has mapped and present, shared or not (proc_pid_statm(5))."""
-    fields = read(f"/proc/{pid}/statm").split()
-    return int(fields[1]) * PAGE if len(fields) > 1 else 0
 
 
 class Tree:
@@ -114,3 +121,9 @@ def session_of(pid: int) -> int:
     """The leader of a process's session, 0 where it has ended or is a zombie (proc_pid_stat(5))."""
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return int(fields[3]) if len(fields) > 3 and fields[0] not in b"ZX" else 0
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, 0 where it has ended or is a zombie."""
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if len(fields) > 1 and fields[0] not in b"ZX" else 0
