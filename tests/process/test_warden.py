@@ -106,7 +106,7 @@ def told() -> tuple[Watched, Evidence]:
     watch, guest = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     guest.close()
     given = {b"pidfd": os.pidfd_open(os.getpid()), b"evidence": telling.detach(), b"watch": watch.detach()}
-    return Watched(os.getpid(), given, lambda *_: None), Evidence(reading)
+    return Watched(os.getpid(), given, lambda *_: None, lambda *_: None), Evidence(reading)
 
 
 def test_what_nobody_reads_is_counted_and_bounded(told: tuple[Watched, Evidence]) -> None:
