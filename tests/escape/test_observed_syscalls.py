@@ -132,6 +132,15 @@ def test_of_two_runs_at_once_each_has_its_own() -> None:
         assert [told(each.wait()) for each in (first, second, third)] == [["mount"], ["socket"], []]
 
 
+def test_a_run_is_found_from_a_terminal_and_from_process_namespaces_of_its_own() -> None:
+    inside = ["unshare", "-Urpf", PYTHON, "-c", program(("ptrace", (16, 1, 0, 0)))]
+    with Sandbox(SandboxConfig(syscalls=["nested"])) as box, box.spawn(["sleep", "60"]):
+        assert told(box.run(inside)) == ["ptrace"]
+        with box.spawn([PYTHON, "-c", VSOCK], terminal=(24, 80)) as process:
+            process.stdout.read()
+            assert told(process.wait()) == ["socket"]
+
+
 LEAVE = f"""
 import os, subprocess, sys
 subprocess.Popen([{PYTHON!r}, "-c", {WHEN_ASKED + MOUNT + "; open('done', 'w')"!r}],

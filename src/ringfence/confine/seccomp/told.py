@@ -104,7 +104,7 @@ def _rule_of(call: str) -> tuple[str, str | None]:
     """Which rule of the table refuses a call, and the line of a policy that opens it."""
     for rule in RULES:
         if call in rule.calls:
-            return rule.says, f"syscalls.{rule.opened_by.value}: true" if rule.opened_by else None
+            return rule.says.partition(";")[0], f"syscalls.{rule.opened_by.value}: true" if rule.opened_by else None
     for group in GROUPS:
         if group.verdict is Verdict.REFUSE and call in group.numbers(machine()):
             return group.subject, f"syscalls.{group.opened_by.value}: true" if group.opened_by else None
