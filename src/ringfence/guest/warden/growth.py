@@ -44,7 +44,7 @@ class Growth:
         before, began = held(self.devices.values()), time.monotonic()
         found = usage.Walk(UNLIMITED, UNLIMITED, settings["since"] - usage.COARSE_NS).count(self.roots)
         now = held(self.devices.values())
-        self.hidden = self.last_hidden = found.hidden
+        self.hidden = found.hidden
         # What went away before it was counted is taken to have been the box's to remove.
         self.base = [there + max(0, a - b) for there, a, b in zip((found.size, found.files), before, now, strict=True)]
         self.grown = [0, 0]
@@ -74,7 +74,6 @@ class Growth:
         """What is there now, after something was ended for it, may stay."""
         in_memory = [now - before for now, before in zip(held(self.private), self.in_memory, strict=True)]
         taken = self._taken(held(self.devices.values()), in_memory, [UNLIMITED, UNLIMITED])
-        self.hidden = self.last_hidden
         self.allowed = [max(pair) for pair in zip(self.limits, taken, strict=True)]
 
     def _taken(self, given_out: "list[int]", in_memory: "list[int]", most: "list[float]") -> "list[int]":
@@ -86,7 +85,6 @@ class Growth:
             self._nameless(walk)
         since = [now - mark for now, mark in zip(given_out, self.marks, strict=True)]
         grown = [now - before for now, before in zip((found.size, found.files), self.base, strict=True)]
-        self.last_hidden = found.hidden
         if found.hidden > self.hidden and not walk.over:
             # It closes folders to us: what the file systems have given out counts as its own.
             grown = [max(now, before + more) for now, before, more in zip(grown, self.grown, since, strict=True)]
