@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import CapExceededError, FileTooLargeError, UnenforceableError
-from ringfence.outcome import CapHit, Denial, Exited, Level, NotStarted, Reason, Signaled
+from ringfence.outcome import CapHit, Denial, Exited, Level, NotStarted, Reason, Result, Signaled
 from ringfence.policy.config import SandboxLimits
 from ringfence.sync import Sandbox, SandboxConfig
 
@@ -154,3 +154,26 @@ def test_a_cap_that_only_refuses_can_end_what_runs_where_something_sees_it(works
             Sandbox(refused).__enter__()
         with Sandbox(replace(refused, best_effort=["resources.on_breach"])) as box:
             assert box.run(["true"]).ok
+
+
+def test_what_a_program_says_of_a_cap_is_a_denial_only_where_that_cap_is_set(tier: str, workspace: Path) -> None:
+    hold = "held = []\ntry:\n    for _ in range(64): held.append(open('/dev/null'))\nfinally: print(len(held))"
+    write = ["dd", "if=/dev/zero", "of=big", "bs=1024", "count=200"]
+
+    def told(result: Result) -> list[tuple[str, str, str | None]]:
+        assert result.outcome == Exited(1)
+        return [(each.target, each.evidence, each.remedy) for each in result.denials if each.kind == "cap"]
+
+    limits = SandboxLimits(open_files=32, file_size_bytes=64 * 1024, disk_bytes=1 << 20)
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=limits)) as box:
+        for _ in range(2):  # by an interpreter of its own, and by the template
+            result = box.execute(hold)
+            assert told(result) == [("open_files", "inferred", "resources.open_files: 64")]
+            assert result.stdout == "29\n"  # all but its three streams: none of ours is in a program
+        assert told(box.run(write)) == [("file_size", "inferred", "resources.file_size_mib: 0.125")]
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(disk_bytes=64 * 1024))) as box:
+        assert told(box.run(write)) == [("disk", "inferred", "resources.disk_gib: 0.00012207")]
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(open_files=None))) as box:
+        assert told(box.run(["bash", "-c", f"ulimit -f 64; trap '' XFSZ; exec {' '.join(write)}"])) == []
+        lower = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
+        assert told(box.execute(lower + hold)) == []  # of its own making

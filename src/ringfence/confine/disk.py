@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from ringfence.confine.limits import Lacking, Offer, shared_folders
+from ringfence.confine.limits import Lacking, Offer
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
@@ -31,7 +31,7 @@ def offer(policy: ResolvedPolicy) -> Offer:
     bounds = {"disk": f"{most / (1 << 30):g} GiB in memory", "inodes": f"{files} files"}
     if policy.mode == "danger-full-access":
         return dict.fromkeys(asked, Lacking("mode danger-full-access opens all of the host's files"))
-    if not shared_folders(policy):
+    if not policy.shared:
         said = "home, temp, shm and workspace together, at most "
         return {cap: Enforced(Level.FULL, TMPFS, said + bound) for cap, bound in bounds.items()}
     alone = {cap: Enforced(Level.PARTIAL, TMPFS, f"of the private folders alone: {bound}") for cap, bound in bounds.items()}
@@ -60,7 +60,7 @@ def watchers(policy: ResolvedPolicy, private: str | None = None) -> dict[str, Ma
     wanted: dict[str, Mapping[str, object]] = {}
     if private is None:
         wanted["full"] = {"disk": limits.disk_bytes or 0, "inodes": limits.inodes or 0, "ends": sorted(limits.kills)}
-    folders = [(folder.path, folder.device, folder.inode) for folder in shared_folders(policy)]
+    folders = [(folder.path, folder.device, folder.inode) for folder in policy.shared]
     if private is not None:
         found = os.stat(private)
         folders.append((private, found.st_dev, found.st_ino))

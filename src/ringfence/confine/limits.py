@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.config import SHARES, UNBUILT, SandboxLimits, Unasked
-from ringfence.policy.resolve import Folder, ResolvedPolicy
+from ringfence.policy.resolve import ResolvedPolicy
 
 if TYPE_CHECKING:
     from ringfence.confine.processors import Processors
@@ -57,19 +57,13 @@ def rlimits(policy: ResolvedPolicy, *, floor: bool = False) -> dict[str, int]:
     return {name: int(value) for name, value in wanted.items() if value is not None}
 
 
-def shared_folders(policy: ResolvedPolicy) -> tuple[Folder, ...]:
-    """The folders of the host that the box may write."""
-    workspace = (policy.workspace,) if policy.workspace and policy.mode != "read-only" else ()
-    return (*workspace, *policy.writable)
-
-
 def largest_file(policy: ResolvedPolicy, *, floor: bool = False) -> int | None:
     """Bytes of the largest file: the cap on it, or that on the disk where files go into a folder of the host.
 
     There nothing but this stops one call from taking more than the whole box may, as fallocate(2) does at once.
     """
     caps = [policy.limits.file_size_bytes]
-    if floor or shared_folders(policy):
+    if floor or policy.shared:
         caps.append(policy.limits.disk_bytes)
     return min((cap for cap in caps if cap is not None), default=None)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from typing import TYPE_CHECKING
 
 from ringfence.outcome import Denial
 from ringfence.policy.keys import FIELDS, KEY_OF
 
 if TYPE_CHECKING:
-    from ringfence.policy.config import SandboxLimits
+    from ringfence.confine.plan import LaunchPlan
+    from ringfence.policy.resolve import Folder, ResolvedPolicy
 
 BY_ERRNO = {
     errno.EMFILE: ("open_files",),
@@ -18,6 +20,8 @@ BY_ERRNO = {
     errno.EAGAIN: ("processes",),
 }
 """The caps that refuse a call with an errno; of these the first that is set."""
+FULL_BYTES = 1 << 20
+"""What a disk of the host has left when it counts as full; a little more is lost to its own rounding."""
 LIMITS = {
     "processes": "max_processes",
     "open_files": "open_files",
@@ -28,13 +32,30 @@ LIMITS = {
 """The field of SandboxLimits that sets a cap."""
 
 
-def refused(number: int, limits: SandboxLimits) -> Denial | None:
-    """The denial of a call that failed with errno number, as a program says; None where no cap of it is set."""
+def refused(number: int, policy: ResolvedPolicy, plan: LaunchPlan) -> Denial | None:
+    """The denial of a call that failed with errno number, as a program says; None where no cap of this box answers with it."""
     for cap in BY_ERRNO.get(number, ()):
-        limit = getattr(limits, LIMITS[cap])
-        if limit is not None:
+        limit = getattr(policy.limits, LIMITS[cap])
+        if limit is not None and _answers(number, limit, policy, plan):
             return of_cap(cap, limit, "inferred")
     return None
+
+
+def _answers(number: int, limit: int, policy: ResolvedPolicy, plan: LaunchPlan) -> bool:
+    match number:
+        case errno.EFBIG:
+            return plan.limits.get("file_size") == limit
+        case errno.ENOSPC:  # only private folders answer so, or a disk of the host that is full by itself
+            return bool(plan.scratch[0]) and not any(map(_is_full, policy.shared))
+    return True
+
+
+def _is_full(folder: Folder) -> bool:
+    try:
+        found = os.statvfs(folder.path)
+    except OSError:
+        return True
+    return found.f_bavail * found.f_frsize < FULL_BYTES or bool(found.f_files and not found.f_favail)
 
 
 def of_cap(cap: str, limit: float, evidence: str, detail: str = "") -> Denial:

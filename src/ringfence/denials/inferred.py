@@ -65,7 +65,7 @@ class Inference:
             if refused.paths and self._confined:
                 yield from self._denials(refused, folders, code)
             elif not refused.paths:
-                denial = caps.refused(refused.number, self._policy.limits)
+                denial = caps.refused(refused.number, self._policy, self._plan)
                 if denial and not (isinstance(outcome, CapHit) and outcome.kind == denial.target):
                     yield denial
         if self._confined and WORDS.search(text):

@@ -58,6 +58,12 @@ class ResolvedPolicy:
     admission_seconds: float = 30
 
     @property
+    def shared(self) -> tuple[Folder, ...]:
+        """The folders of the host that the box may write."""
+        workspace = (self.workspace,) if self.workspace and self.mode != "read-only" else ()
+        return (*workspace, *self.writable)
+
+    @property
     def workdir(self) -> str:
         return self.workspace.path if self.workspace else EPHEMERAL
 
