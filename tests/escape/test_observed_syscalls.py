@@ -222,6 +222,16 @@ def test_a_box_that_makes_them_without_end_is_refused_without_end_and_is_the_onl
         assert told(other.run([PYTHON, "-c", MOUNT])) == ["mount"]
 
 
+def test_records_that_find_no_room_are_counted() -> None:
+    names = ("bpf", "ptrace", "unshare", "setns", "personality")
+    flood = [(name, (first, first, 0)) for name in names for first in range(0x40, 0x44)]
+    with Sandbox(SandboxConfig()) as box:
+        many = box.run([PYTHON, "-c", program(*flood, times=24)])
+        assert many.outcome == Exited(0) and told(many) == list(names)
+        assert any("found no room" in note for note in box.run([PYTHON, "-c", MOUNT]).notes)
+        assert not any("found no room" in note for note in box.run([PYTHON, "-c", MOUNT]).notes)
+
+
 def test_a_call_that_nobody_answers_is_ended_with_its_run_and_with_its_box() -> None:
     with Sandbox(SandboxConfig()) as box:
         assert box.run([PYTHON, "-c", MOUNT]).ok

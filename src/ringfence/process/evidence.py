@@ -131,6 +131,11 @@ class Evidence:
         self.calls = [call for call in self.calls if call.at >= since]
         return taken
 
+    def take_dropped(self) -> int:
+        """How many records found no room, since it was last asked."""
+        dropped, self.dropped = self.dropped, 0
+        return dropped
+
     @property
     def ending(self) -> Cap | None:
         """The cap for which all of the box was ended."""

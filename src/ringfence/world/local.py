@@ -123,6 +123,8 @@ class LocalWorld:
         said = tuple(part for part in (error_output.head, error_output.tail, run.said) if part)
         if said or isinstance(outcome, NotStarted):  # most commands complain of nothing, and nothing is looked at
             denials += self._inferred(outcome, said, command, denials)
+        if dropped := self.box.evidence.take_dropped():
+            notes += (f"{dropped} records of caps and of refused calls found no room: what is told of them is not all.",)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
