@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.denials import MAX_BYTES, may_tell, text_of
 from ringfence.denials.hosts import Unreached, unreached
-from ringfence.denials.reading import MAX_BYTES, MAX_PATH, MAX_REFUSALS, WORDS, refusals, text_of
+from ringfence.denials.reading import MAX_PATH, MAX_REFUSALS, WORDS, refusals
 
 EACCES, EROFS, ENOENT, EBUSY = errno.EACCES, errno.EROFS, errno.ENOENT, errno.EBUSY
 
@@ -170,6 +171,11 @@ def test_the_cost_grows_no_faster_than_the_text(piece: str) -> None:
         list(refusals(each, each))
         list(unreached(each, "curl x"))
     assert time.process_time() - before < 5  # what backtracks without a bound takes hours
+
+
+def test_no_form_is_left_out_before_it_is_read() -> None:
+    assert [text for text in (*LINES, *HOSTS, *WORDS) if not may_tell(text)] == []
+    assert not may_tell("warning: unused variable\n" * 10)
 
 
 def test_only_the_end_of_what_was_kept_is_read() -> None:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ringfence.denials import OF_HOSTS
+
 MAX_LINE = 4096
 MAX_HOSTS = 20
 PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418, "ftp": 21, "ldap": 389, "postgres": 5432, "postgresql": 5432}
@@ -48,12 +50,6 @@ _NO_HOST = re.compile(
     r"|connect: Network is unreachable"
 )
 """Where a program does not say what it looked for."""
-WORDS = re.compile(
-    r"resolve (?:host|name)|resolv|resolution|EAI_AGAIN|ENOTFOUND|lookup|UnknownHost|unreachable|ENETUNREACH|ECONNREFUSED|refused"
-    r"|connect to|host name|service not known|max retries",
-    re.IGNORECASE,
-)
-"""One of these is in every line that counts: what has none costs one search."""
 _URL = re.compile(
     r"\b(?P<scheme>[a-z]{2,10})://(?:[^\s/@'\"]{1,200}@)?(?P<host>\[[0-9a-fA-F:]{2,45}\]|[A-Za-z0-9][A-Za-z0-9._-]{0,252})(?::(?P<port>\d{1,5}))?"
 )
@@ -72,8 +68,10 @@ def unreached(text: str, command: str) -> Iterator[Unreached]:
     Where a program does not say which host, and the command has one URL, that is it. A command that has a line's words in itself
     proves nothing by printing them.
     """
-    lines = [line[:MAX_LINE] for line in re.split(r"[\n\r]", text) if WORDS.search(line)]
+    lines = [line[:MAX_LINE] for line in re.split(r"[\n\r]", text) if any(word in line.lower() for word in OF_HOSTS)]
     lines = [line for line in lines if line.strip() not in command]
+    if not lines:
+        return
     found: dict[str, int] = {}
     for line in lines:
         for form in _FORMS:

@@ -17,7 +17,7 @@ from ringfence.confine.acts import HOST, MODE, Acts
 from ringfence.confine.places import Place
 from ringfence.confine.plan import Step, Tree
 from ringfence.denials import caps, remedy
-from ringfence.denials.hosts import WORDS, unreached
+from ringfence.denials.hosts import unreached
 from ringfence.denials.reading import Refused, refusals
 from ringfence.outcome import CapHit, Denial, Exited, NotStarted
 from ringfence.policy.decide import Decision, decide
@@ -68,7 +68,7 @@ class Inference:
                 denial = caps.refused(refused.number, self._policy, self._plan)
                 if denial and not (isinstance(outcome, CapHit) and outcome.kind == denial.target):
                     yield denial
-        if self._confined and WORDS.search(text):
+        if self._confined:
             yield from self._of_network(text, command)
 
     def _of_start(self, plain: str, number: int) -> Iterator[Denial]:

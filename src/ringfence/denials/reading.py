@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-MAX_BYTES = 64 * 1024
-"""Of the end of what was kept."""
+from ringfence.denials import OF_FILES
+
 MAX_LINE = 4096
 MAX_PATH = 1024
 MAX_REFUSALS = 100
@@ -93,13 +93,16 @@ def refusals(text: str, command: str = "") -> Iterator[Refused]:
 
     A command that has the words in itself proves nothing by printing them.
     """
+    if not any(word in text.lower() for word in OF_FILES):
+        return
     held = {WORDS[found[0].lower()] for found in _WORDS.finditer(command)}
     if _OWN_LIMITS.search(command):
         held |= OF_CAPS  # it may have met a limit of its own
     lines = [line[:MAX_LINE] for line in re.split(r"[\n\r]", text)]
     seen: set[Refused] = set()
     for at, line in enumerate(lines):
-        found = _WORDS.search(line)
+        lower = line.lower()
+        found = _WORDS.search(line) if any(word in lower for word in OF_FILES) else None
         if found is None:
             continue
         number = WORDS[found[0].lower()]
@@ -212,8 +215,3 @@ def _said_earlier(earlier: list[str]) -> tuple[list[str], str]:
         if re.search(r"\b(?:failed|could not|couldn't|cannot|unable)\b", line):
             return (_quoted(line)[-1:] or _last_field(line)[-1:]), line
     return [], ""
-
-
-def text_of(parts: Iterable[bytes]) -> str:
-    """The end of what was kept of a stream, as text; where bytes were left out between two parts a line ends."""
-    return b"\n".join(parts)[-MAX_BYTES:].decode("utf-8", "surrogateescape")

@@ -135,12 +135,16 @@ class LocalWorld:
         self, outcome: Outcome, said: tuple[bytes, ...], command: Command, observed: tuple[Denial, ...]
     ) -> tuple[Denial, ...]:
         """What the command said it was refused, where the policy closes that and nothing else has told of it."""
-        from ringfence.denials.inferred import Inference, unknown
-        from ringfence.denials.reading import text_of
+        from ringfence.denials import may_tell, text_of
+
+        text = text_of(said)
+        if not may_tell(text) and not isinstance(outcome, NotStarted):
+            return ()
+        from ringfence.denials.inferred import Inference, unknown  # what it imports is more than most commands cost
 
         if self._inference is None:
             self._inference = Inference(self.policy, self.prepared.plan, self.prepared.backend, self.prepared.covered)
-        told = self._inference.of_run(text_of(said), command.text, self.folder_for(command.cwd), outcome)
+        told = self._inference.of_run(text, command.text, self.folder_for(command.cwd), outcome)
         told = unknown(told, observed)
         self.inferred += told[: max(0, MAX_INFERRED - len(self.inferred))]
         return told
