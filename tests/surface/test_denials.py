@@ -265,7 +265,11 @@ def test_a_cap_that_a_program_names_is_a_denial_where_it_is_set(workspace: Path,
 def test_a_streamed_run_tells_it_too_and_the_box_keeps_all(workspace: Path) -> None:
     with Sandbox(SandboxConfig(workspace=workspace)) as box:
         box.execute_command("touch /etc/one; true")
-        for read in (lambda stream: stream.read(), lambda stream: stream.read(4096), lambda stream: [*stream]):
+        for read in (
+            lambda stream: stream.read(),
+            lambda stream: [*iter(lambda: stream.read(4096), b"")],
+            lambda stream: [*stream],
+        ):
             with box.spawn(["touch", "/etc/zz"]) as process:
                 read(process.stderr)
                 assert only(process.wait().denials).target == "/etc/zz"
@@ -313,3 +317,30 @@ def test_files_of_the_workspace_widen_no_policy(workspace: Path) -> None:
         [sys.executable, "-m", "ringfence", "explain", "--json"], cwd=workspace, capture_output=True, check=True, timeout=60
     )
     assert json.loads(done.stdout)["policy"]["hash"] == before.policy.hash
+
+
+@pytest.mark.anyio
+async def test_the_awaiting_surface_tells_the_same(workspace: Path) -> None:
+    from ringfence import Sandbox as AwaitingSandbox
+
+    async with AwaitingSandbox(SandboxConfig(workspace=workspace)) as box:
+        assert only((await box.execute_command("touch /etc/zz")).denials).target == "/etc/zz"
+        async with await box.spawn(["sh", "-c", "touch /usr/zz; echo done"]) as process:
+            said = b"".join([piece async for piece in process.stderr])
+            result = await process.wait()
+    assert b"Read-only" in said
+    assert (only(result.denials).target, result.outcome) == ("/usr/zz", Exited(0))
+
+
+def test_a_rename_across_a_held_folder_is_a_denial(workspace: Path) -> None:
+    subprocess.run(["git", "init", "-q", "."], cwd=workspace, check=True)
+    (workspace / "a").write_text("x")
+    rename = "import os; os.rename('a', '.git/a')"
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        denial = only(box.run(["python3", "-c", rename]).denials)
+        assert (denial.kind, denial.target, denial.rule) == ("write", f"{workspace}/.git/a", "protected: pin")
+        assert denial.remedy is None
+        assert box.execute_command("cp a .git/a && mv a b && rm .git/a").denials == ()  # the same by a copy, and within one side
+    with Sandbox(SandboxConfig(workspace=workspace, tier="process")) as box:
+        (workspace / "b").rename(workspace / "a")
+        assert box.run(["python3", "-c", rename]).outcome == Exited(0)

@@ -98,6 +98,8 @@ def refusals(text: str, command: str = "") -> Iterator[Refused]:
     held = {WORDS[found[0].lower()] for found in _WORDS.finditer(command)}
     if _OWN_LIMITS.search(command):
         held |= OF_CAPS  # it may have met a limit of its own
+    if "/dev/full" in command:
+        held.add(errno.ENOSPC)
     lines = [line[:MAX_LINE] for line in re.split(r"[\n\r]", text)]
     seen: set[Refused] = set()
     for at, line in enumerate(lines):
