@@ -344,6 +344,8 @@ def test_any_document_is_a_config_or_an_error_with_a_place(tmp_path: Path, data:
         ("resources: {open_files: true}", "resources.open_files is true, not a whole number or null."),
         ("resources: {open_files: 15}", "resources.open_files is 15, not a whole number of at least 16."),
         ("resources: {run_seconds: 0}", "resources.run_seconds is 0, not a number above 0."),
+        ("resources: {on_breach: {memory: kill}}", "resources.on_breach names 'memory'. It takes disk, file_size, inodes"),
+        ("resources: {on_breach: {disk: stop}}", 'resources.on_breach.disk is "stop". It takes refuse, kill.'),
         ("filesystem: {deny: x}", 'filesystem.deny is "x", not a list.'),
         ("filesystem: {deny: ['']}", 'filesystem.deny[0] is "", not text of at least 1 characters.'),
         ("environment: {set: {A: 1}}", "environment.set.A is 1, not text. Put it in quotes if text is meant."),

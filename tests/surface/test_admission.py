@@ -16,6 +16,7 @@ import pytest
 
 import ringfence
 from ringfence import SandboxConfig, SandboxLimits
+from ringfence.confine.capacity import Bound, of_groups
 from ringfence.errors import AdmissionError, ConfigError, HostError, UnenforceableError
 from ringfence.outcome import Level
 from ringfence.sync import Sandbox
@@ -230,6 +231,30 @@ def test_how_long_is_waited_is_a_number_of_seconds(seconds: object) -> None:
     with pytest.raises(ConfigError, match="admission_seconds"):
         SandboxConfig(admission_seconds=seconds)  # type: ignore[arg-type]
     assert SandboxConfig(admission_seconds=0).admission_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        ("v1", {"memory.limit_in_bytes": "1048576\n", "cpu.cfs_quota_us": "150000\n", "cpu.cfs_period_us": "100000\n"}),
+        ("v2", {"memory.max": "1048576\n", "cpu.max": "150000 100000\n"}),
+    ],
+)
+def test_the_limits_of_our_control_group_and_of_those_above_it_are_bounds(
+    tmp_path: Path, version: str, files: dict[str, str]
+) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    none = {
+        "memory.limit_in_bytes": f"{0x7FFFFFFFFFFFF000}",
+        "cpu.cfs_quota_us": "-1",
+        "memory.max": "max",
+        "cpu.max": "max 100000",
+    }
+    for name in files:
+        (tmp_path / "a" / name).write_text(files[name])
+        (inner / name).write_text(none.get(name, "100000"))
+    assert list(of_groups(str(inner), str(tmp_path), version)) == [Bound(f"control group {tmp_path}/a", 1.5, 1 << 20)]
 
 
 def test_boxes_share_the_bounds_that_they_have_in_common() -> None:

@@ -50,11 +50,11 @@ def bounds() -> list[Bound]:
         found.append(Bound(f"processors {listed(sorted(own))}, those of this process", len(own), None))
     for hierarchy in hierarchies():
         if hierarchy.controllers & {"memory", "cpu"} or not hierarchy.controllers:
-            found += _of_groups(hierarchy.group, hierarchy.mount, "v1" if hierarchy.controllers else "v2")
+            found += of_groups(hierarchy.group, hierarchy.mount, "v1" if hierarchy.controllers else "v2")
     return found
 
 
-def _of_groups(group: str, mount: str, version: str) -> Iterator[Bound]:
+def of_groups(group: str, mount: str, version: str) -> Iterator[Bound]:
     """A group and those above it, as far as they are mounted here."""
     memory_file, quota_file, period_file = FILES[version]
     most = host().memory
@@ -115,7 +115,7 @@ def guaranteed(policy: ResolvedPolicy) -> tuple[Guarantee | None, tuple[str, ...
         tight = next(((holder, most) for holder, most in amounts if most is not None and value > most), None)
         if tight:
             has = f"{tight[0]} has {tight[1] / unit:.4g}"
-            _refuse(policy, name, f"{value / unit:g} {of}", has)
+            _refuse(policy, name, f"{value / unit:g} {'core' if of == 'cores' and value == 1 else of}", has)
             notes.append(f"{KEY_OF[f'limits.{name}']} is not enforced, as best_effort allows: {has}.")
         kept.append(0 if tight else value)
     cores, memory = kept

@@ -46,11 +46,25 @@ def complaint(document: Document, said: str) -> PolicyError:
     allowed = properties().get(key_of(tuple(part for part in path if isinstance(part, str))))
     if allowed and allowed.values and what.startswith("Invalid enum value"):
         return document.fault(path, f"{key} is {_shown(value)}.", f"It takes {', '.join(allowed.values)}.")
+    if isinstance(value, dict) and allowed and allowed.entries:
+        return _of_entries(document, path, value, allowed.entries)
     if expected := EXPECTED.fullmatch(what):
         if expected["regex"]:
             return document.fault(path, f"{key} is {_shown(value)}.", f"It takes {SHOWN[expected['regex']]}.")
         return document.fault(path, f"{key or 'the file'} is {_shown(value)}, not {_wanted(expected)}.", _remedy(value, expected))
     return document.fault(path, f"{key or 'the file'}: {what}.")
+
+
+def _of_entries(
+    document: Document, path: Path, value: dict[str, Value], entries: tuple[tuple[str, ...], tuple[str, ...]]
+) -> PolicyError:
+    """The error about an entry of a map whose names and values are both of a few words."""
+    names, values = entries
+    name = next((name for name in value if name not in names), None)
+    if name is not None:
+        return document.fault((*path, name), f"{key_of(path)} names {name!a}.", f"It takes {', '.join(names)}.")
+    name = next(name for name in value if value[name] not in values)
+    return document.fault((*path, name), f"{key_of((*path, name))} is {_shown(value[name])}.", f"It takes {', '.join(values)}.")
 
 
 def _unknown(document: Document, path: Path, name: str) -> PolicyError:

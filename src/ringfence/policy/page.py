@@ -66,7 +66,8 @@ key. `deny` and `protect` are joined. `ringfence policy diff A B` says what diff
 ## What cannot be enforced yet
 
 A key that waits for something has no mechanism in this version. A value that asks for something is refused by name when a box
-is made, all of them at once, unless `best_effort` names the key; then the box goes without, and its notes say so.
+is made, all of them at once, unless `best_effort` names the key; then the box goes without, and its notes say so. So is a limit
+for which the host has no mechanism, with the step that adds one, and a guaranteed share of more than there is; see docs/caps.md.
 
 ## The keys
 """

@@ -288,13 +288,17 @@ def json_schema() -> dict[str, Any]:
 
 
 class Property(Struct, frozen=True):
-    """One key of a policy file, for readers: its type in words, the words it takes, its default, and what it means."""
+    """One key of a policy file, for readers: its type in words, the words it takes, its default, and what it means.
+
+    entries: the names and the values that a map of a few words takes.
+    """
 
     kind: str
     values: tuple[str, ...]
     default: object
     description: str
     required: bool
+    entries: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
 
 @cache
@@ -315,7 +319,10 @@ def _collect(schema: dict[str, Any], part: dict[str, Any], above: str, found: di
         values = tuple(json.dumps(value).strip('"') for branch in branches for value in branch.get("enum", ()))
         kinds = [_in_words(branch) for branch in branches if "$ref" not in branch and "enum" not in branch]
         kind = "map" if inner else " or ".join([*values, *kinds])
-        found[key] = Property(kind, values, said.get("default"), description, name in part["required"])
+        entries = None
+        if "enum" in said.get("propertyNames", {}):
+            entries = tuple(said["propertyNames"]["enum"]), tuple(said["additionalProperties"]["enum"][::-1])
+        found[key] = Property(kind, values, said.get("default"), description, name in part["required"], entries)
         if inner:
             _collect(schema, schema["$defs"][inner["$ref"].rpartition("/")[2]], key + ".", found)
 
