@@ -42,11 +42,14 @@ def field(
 @overload
 def frozen(cls: type[T], /) -> type[T]: ...
 @overload
-def frozen(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
+def frozen(*, kw_only: bool = ..., caches: bool = ...) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
-    """Make a class of annotated names one of values. What the class defines itself is kept; kw_only: its fields have no order."""
-    return (lambda each: _made(each, kw_only)) if cls is None else _made(cls, kw_only)
+def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, caches: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
+    """Make a class of annotated names one of values. What the class defines itself is kept.
+
+    kw_only: its fields have no order. caches: it has properties that are worked out once (functools.cached_property).
+    """
+    return (lambda each: _made(each, kw_only, caches)) if cls is None else _made(cls, kw_only, caches)
 
 
 def fields(of: object) -> tuple[Field, ...]:
@@ -63,7 +66,7 @@ def replace(of: T, **changes: object) -> T:
     return type(of)(**changes)
 
 
-def _made(cls: type[T], kw_only: bool) -> type[T]:
+def _made(cls: type[T], kw_only: bool, caches: bool) -> type[T]:
     annotations = cls.__annotations__  # its own: never those of a base
     namespace = dict(cls.__dict__)
     found = [each for base in reversed(cls.__mro__[1:]) for each in base.__dict__.get("__own_fields__", ())]
@@ -75,12 +78,12 @@ def _made(cls: type[T], kw_only: bool) -> type[T]:
         each = given if isinstance(given, Field) else Field(given, None, True, True)
         each.name, each.kw_only = name, kw_only
         own.append(each)
-    namespace["__slots__"] = tuple(each.name for each in own)
+    for name in ("__dict__", "__weakref__"):
+        namespace.pop(name, None)
+    namespace["__slots__"] = (*(each.name for each in own), *(("__dict__",) if caches else ()))
     namespace["__own_fields__"] = tuple(own)
     namespace["__value_fields__"] = (*found, *own)
     namespace["__match_args__"] = tuple(each.name for each in (*found, *own) if not each.kw_only)
-    for name in ("__dict__", "__weakref__"):
-        namespace.pop(name, None)
     for name, shared in _SHARED.items():
         namespace.setdefault(name, shared)
     initial = _Initial()

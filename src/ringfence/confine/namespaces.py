@@ -9,7 +9,7 @@ import stat
 import sys
 import time
 from _frozen_importlib_external import MAGIC_NUMBER  # what importlib.util names, without its imports
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,10 @@ from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE, Groups
 from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
 from ringfence.confine.owners import note_of
-from ringfence.confine.plan import Ids, LaunchPlan, Prepared, Tree, View
+from ringfence.confine.plan import Ahead, Beginning, Ids, LaunchPlan, Prepared, Step, Tree, View
 from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
 from ringfence.confine.toolchains import Toolchains, discover
-from ringfence.confine.view import FULL_ACCESS, HOME, PRIVATE, RUNNER, SYSTEM, view_for
+from ringfence.confine.view import FULL_ACCESS, HOME, PRIVATE, RUNNER, SYSTEM, beginning_for, view_for
 from ringfence.errors import HostError, UnenforceableError, WorkspaceError
 from ringfence.guest import kernel
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -56,10 +56,16 @@ _last_tools: list[tuple[object, float, Toolchains]] = []
 _idmaps: dict[tuple[int, tuple[int, int]], int] = {}
 
 
-def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begin: Callable[[int, Ids | None], None]) -> Prepared:
+def prepare(
+    policy: ResolvedPolicy,
+    make_userns: Callable[[str, str], int],
+    begin: Callable[[int, Ids | None], None],
+    ahead: Ahead,
+) -> Prepared:
     """A plan for this host and its descriptors. make_userns(uid map, gid map) gives the descriptor of a user namespace.
 
-    begin(flags, ids) is called as soon as the ids are known, so that the fork is made while the plan is.
+    begin(flags, ids) is called as soon as the ids are known, so that the fork is made while the plan is; ahead with what it can
+    build of it meanwhile.
 
     Raises UnenforceableError for what this boundary cannot hold yet, WorkspaceError where the file system cannot be idmapped.
     """
@@ -89,19 +95,23 @@ def prepare(policy: ResolvedPolicy, make_userns: Callable[[str, str], int], begi
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         groups = caps.groups_for(policy, floor=False)
+        view = beginning_for(ids, whole=policy.mode == FULL_ACCESS)
+        beginning = Beginning(ids, view, disk.scratch(policy), groups.room)
+        clone = partial(_privileged_trees, block=block, owner=owner, make_userns=make_userns)
+        ahead(beginning, clone(view.steps) if root_caller else [], groups.entries)
         tools = _tools(policy)
         seen = (*SYSTEM, "/etc", *tools.read_only)
         covers = covers_for(policy, os.path.expanduser("~"), seen, count_owners=root_caller, along=_readers(policy, held))
         found, protected = _protected(policy, covers, held)
-        plan = _plan(policy, ids, tools, covers, found.folders, protected, groups, processors, root_caller=root_caller)
-        trees = _privileged_trees(plan, block, owner, make_userns) if root_caller else []
+        plan = _plan(policy, beginning, tools, covers, found.folders, protected, groups, processors, root_caller=root_caller)
+        trees = clone(plan.rest) if root_caller else []
     except BaseException:
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
     watched = watchers(policy) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
-    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, groups=groups.entries, watchers=watched)
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, watchers=watched)
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -150,7 +160,7 @@ def _refuse_closed_devices(policy: ResolvedPolicy) -> None:
 
 def _plan(
     policy: ResolvedPolicy,
-    ids: Ids,
+    beginning: Beginning,
     tools: Toolchains,
     covers: Covers,
     folders: tuple[Folder, ...],
@@ -162,7 +172,6 @@ def _plan(
 ) -> LaunchPlan:
     mounted, covering = view_for(
         policy,
-        ids,
         tools.read_only,
         tools.links,
         tools.covered,
@@ -173,10 +182,15 @@ def _plan(
     )
     home = os.path.expanduser("~") if policy.mode == FULL_ACCESS else HOME
     pinned = processors is not None and groups.of("cpu") is None
+    counted = View.of(processors.steps() if processors else ())
     return LaunchPlan(
         flags=FLAGS,
-        ids=ids,
-        view=mounted + View.of(steps_for(protected)) + covering + View.of(processors.steps() if processors else ()),
+        beginning=beginning,
+        view=beginning.view
+        + mounted
+        + View.of(steps_for(protected))
+        + covering
+        + View.of(processors.steps() if processors else ()),
         environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
@@ -187,11 +201,9 @@ def _plan(
         preload=policy.preload,
         limits=rlimits(policy) | ({} if groups.room else processes.rlimits(policy)),
         exact=asked_for(policy),
-        room=groups.room,
         filter=seccomp.build_filter(
             debug="debug" in policy.syscalls, nested="nested" in policy.syscalls, observed=True, pinned=pinned
         ),
-        scratch=disk.scratch(policy),
         added=(policy.limits.disk_bytes or 0, policy.limits.inodes or 0),
         processors=processors.chosen if processors else (),
         protected=protected,
@@ -235,14 +247,16 @@ def _tools(policy: ResolvedPolicy) -> Toolchains:
     return tools
 
 
-def _privileged_trees(plan: LaunchPlan, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]) -> list[int]:
+def _privileged_trees(
+    steps: Sequence[Tree | Step], *, block: int, owner: tuple[int, int], make_userns: Callable[[str, str], int]
+) -> list[int]:
     """Clone every source here, with the caller's rights: the box's own id could not open them."""
-    count = sum(isinstance(step, Tree) for step in plan.view.steps)
+    count = sum(isinstance(step, Tree) for step in steps)
     if count > MAX_TREES:
         raise HostError(f"a box of a root caller can have {MAX_TREES} mounts, not {count}.", hint="Name fewer folders.")
     trees: list[int] = []
     try:
-        for step in plan.view.steps:
+        for step in steps:
             if isinstance(step, Tree):
                 trees.append(_privileged_tree(step, block, owner, make_userns))
     except BaseException:

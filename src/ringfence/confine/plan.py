@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ringfence.errors import ConfigError
 from ringfence.outcome import Enforcement
@@ -90,13 +90,43 @@ class Ids:
     deny_setgroups: bool
 
 
+@frozen
+class Beginning:
+    """What the first process of a box is told ahead: who it is, what the boxes of this host all see, and how many bytes and files
+    its private folders may hold together. It builds that while the caller looks for the rest.
+
+    room: the first two of the control groups that come with it stay open (guest/room.py).
+    """
+
+    ids: Ids | None = None
+    view: View = View()  # nothing changes it
+    scratch: tuple[int, int] = (0, 0)
+    room: bool = False
+
+    def wire(self) -> dict[str, object]:
+        """As the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
+        ids = self.ids
+        return {
+            "uid": ids.uid if ids else 0,
+            "gid": ids.gid if ids else 0,
+            "root_caller": int(ids is not None and not ids.deny_setgroups),
+            "steps": self.view.wire,
+            "scratch": list(self.scratch),
+            "room": int(self.room),
+        }
+
+
+Ahead: TypeAlias = Callable[[Beginning, Sequence[int], Callable[[], Sequence[int]]], None]
+"""Takes the beginning of a plan, its trees, and what opens the control groups that the first process enters before all else."""
+
+
 @frozen(kw_only=True)
 class LaunchPlan:
     """Everything the first process of a box is told."""
 
     flags: int
-    ids: Ids | None
-    view: View
+    beginning: Beginning
+    view: View  # all of it: it begins with that of the beginning
     environment: Mapping[str, str]
     workdir: str
     private: str
@@ -107,22 +137,25 @@ class LaunchPlan:
     preload: tuple[str, ...]
     limits: Mapping[str, int]
     exact: bool
-    room: bool = False  # the first two of the control groups that come with it stay open (guest/room.py)
     filter: bytes = b""
-    scratch: tuple[int, int] = (0, 0)  # bytes and files of the private folders together
-    added: tuple[int, int] = (0, 0)  # of these, what may come to what is there at the start; 0 for no cap
+    added: tuple[int, int] = (0, 0)  # what may come to what is in the private folders at the start; 0 for no cap
     processors: tuple[int, ...] = ()
     protected: tuple[Protected, ...] = ()
     rules: tuple[str, ...] = field(default=(), compare=False)
 
+    @property
+    def ids(self) -> Ids | None:
+        return self.beginning.ids
+
+    @property
+    def rest(self) -> tuple[Tree | Step, ...]:
+        """The steps of the view that come after those of the beginning."""
+        return self.view.steps[len(self.beginning.view.steps) :]
+
     def wire(self) -> dict[str, object]:
-        """The plan as the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
-        ids = self.ids
+        """The rest of the plan as the guest's protocol carries it, with its trees beside it."""
         return {
-            "uid": ids.uid if ids else 0,
-            "gid": ids.gid if ids else 0,
-            "root_caller": int(ids is not None and not ids.deny_setgroups),
-            "steps": self.view.wire,
+            "steps": self.view.wire[len(self.beginning.view.wire) :],
             "environment": [[name, value] for name, value in self.environment.items()],
             "workdir": self.workdir,
             "private": self.private,
@@ -133,9 +166,7 @@ class LaunchPlan:
             "preload": list(self.preload),
             "limits": dict(self.limits),
             "exact": int(self.exact),
-            "room": int(self.room),
             "filter": self.filter,
-            "scratch": list(self.scratch),
             "added": list(self.added),
             "processors": self.processors,
         }
@@ -170,17 +201,13 @@ def _nothing() -> None:
     return None
 
 
-def _no_groups() -> list[int]:
-    return []
-
-
 @frozen
 class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
     back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
-    that is covered. groups: opens the control groups that the first process enters before it does what the plan says. watchers: who
+    that is covered. watchers: who
     of the warden watches the box, by name, each with its settings (guest/warden/__init__.py); given: descriptors that they get, by
     name, closed by release.
     """
@@ -192,6 +219,5 @@ class Prepared:
     notes: tuple[str, ...] = ()
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
-    groups: Callable[[], list[int]] = _no_groups
     watchers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)

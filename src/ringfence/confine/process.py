@@ -17,7 +17,7 @@ from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
 from ringfence.confine.groups.places import NONE
 from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
-from ringfence.confine.plan import Ids, LaunchPlan, Prepared, View
+from ringfence.confine.plan import Ahead, Beginning, Ids, LaunchPlan, Prepared, View
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
 from ringfence.policy.resolve import ResolvedPolicy
@@ -26,7 +26,7 @@ NAME = "process"
 OURS = re.compile(r"ringfence-(\d+)-")
 
 
-def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) -> Prepared:
+def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ahead: Ahead) -> Prepared:
     """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
@@ -45,6 +45,8 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         folder = _private_folder()
         begin(0, None)
         groups = caps.groups_for(policy, floor=True)
+        beginning = Beginning(room=groups.room)
+        ahead(beginning, (), groups.entries)
         held = limits_enforced(
             policy,
             disk.floor_offer(policy),
@@ -60,7 +62,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     runner = os.path.join(os.path.dirname(os.path.dirname(__file__)), "guest", "template.py")
     plan = LaunchPlan(
         flags=0,
-        ids=None,
+        beginning=beginning,
         view=View(),
         environment=environment_for(
             policy, home=f"{folder}/home", temporary=f"{folder}/tmp", path=os.environ.get("PATH", os.defpath), tools={}
@@ -72,7 +74,6 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
         preload=policy.preload,
         limits=rlimits(policy, floor=True),
         exact=asked_for(policy, floor=True),
-        room=groups.room,
         processors=processors.chosen if processors else (),
     )
     enforcement = Enforcement(
@@ -82,7 +83,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None]) ->
     )
     watched = watchers(policy) | disk.watchers(policy, folder)
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, groups=groups.entries, watchers=watched)
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, watchers=watched)
 
 
 def _private_folder() -> str:

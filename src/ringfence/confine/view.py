@@ -37,15 +37,24 @@ SMALL_BYTES = 16 * 1024
 SMALL_FILES = 8
 
 
+@lru_cache(maxsize=64)
+def beginning_for(ids: Ids, *, whole: bool) -> View:
+    """What boxes of the same ids have in common, in the order in which it is made; nothing where the box sees all of the host."""
+    if whole:
+        return View()
+    private = (("/tmp", 0o1777), ("/dev/shm", 0o1777), (HOME, 0o700), (PRIVATE, 0o700))
+    folders = (Step("private", path, mode) for path, mode in private)
+    return View.of((*_system(), *_made_files(ids), *folders, Step("folder", os.path.dirname(RUNNER))))
+
+
 @lru_cache(maxsize=16)
 def view_for(
-    policy: ResolvedPolicy, ids: Ids, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
+    policy: ResolvedPolicy, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
     *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), folders: tuple[Folder, ...] = (),
     secrets: tuple[Step, ...] = (),
 ) -> tuple[View, View]:  # fmt: skip
-    """The whole view, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made in bursts.
-
-    In two parts: between them comes what is done with single paths of the folders that are mounted by then.
+    """What comes after the beginning, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made
+    in bursts. In two parts: between them comes what is done with single paths of the folders that are mounted by then.
     """
     whole = policy.mode == FULL_ACCESS
     if whole:
@@ -63,23 +72,21 @@ def view_for(
         ephemeral = (Step("private", policy.workdir, 0o755),)
     extra.sort(key=lambda tree: tree.target.count("/"))
     below = any(tree.target.startswith("/var/tmp/") for tree in extra)
-    shm = Step("private", "/dev/shm", 0o1777)
-    private = (
-        *_made_files(ids),
-        Step("private", "/tmp", 0o1777),
+    own = (
         # A folder of the host below it keeps its own path, which getcwd would not say through a link.
         Step("private", "/var/tmp", 0o1777) if below else Step("link", "/var/tmp", content=b"/tmp"),
-        shm,
-        Step("private", HOME, 0o700),
         *(Step("file", f"{HOME}/{name}", 0o644, content.encode()) for name, content in home_files),
     )
+    of_the_host = (
+        *host_files(root_caller=root_caller),
+        *(step for step in _system() if step.target.startswith(("/dev/", "/sys/"))),
+        Step("private", "/dev/shm", 0o1777),
+    ) if whole else ()  # fmt: skip
+    ours = (Step("private", PRIVATE, 0o700), Step("folder", os.path.dirname(RUNNER)))
     mounted = (
-        *(host_files(root_caller=root_caller) if whole else ()),
-        *(step for step in _system() if not whole or step.target.startswith(("/dev/", "/sys/"))),
-        *((shm,) if whole else private),
+        *(of_the_host if whole else own),
         *ephemeral,
-        Step("private", PRIVATE, 0o700),
-        Step("folder", os.path.dirname(RUNNER)),
+        *(ours if whole else ()),
         *extra,
         *(Tree(device.path, device.path, NOEXEC, identity=(device.device, device.inode)) for device in policy.devices),
     )

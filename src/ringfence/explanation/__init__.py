@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from ringfence.confine.acts import Acts
 from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import blocking
-from ringfence.values import fields
+from ringfence.values import field, fields, frozen
 from ringfence.world.local import rehearse
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ringfence.policy.resolve import ResolvedPolicy
 
 
-@dataclass(frozen=True)
+@frozen(caches=True)
 class Explanation:
     """What explain() found. str() is all of it as text; data() the same as plain values for JSON.
 

@@ -30,20 +30,19 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         if os.read(go, 1) != b"g":
             os._exit(1)
         os.close(go)
-        packet, trees = wire.receive(socket, MAX_TREES)
-        if not packet:
-            os._exit(0)
-        plan = wire.decode(wire.carried(packet, trees))
-        assert isinstance(plan, dict)
-        groups = [trees.pop(0) for _ in range(plan["groups"])]
-        room = groups[:2] if plan["room"] else []
+        beginning, trees = _hear(socket)
+        groups = [trees.pop(0) for _ in range(beginning["groups"])]
+        room = groups[:2] if beginning["room"] else []
         enter(groups[2:] if room else groups, room, confined=confined)
+        if confined:
+            begin(beginning, trees)
+        plan, trees = _hear(socket)
         handed: list[int] = []
         watch = _socket.socket(fileno=trees.pop())
         if plan["processors"]:
             os.sched_setaffinity(0, plan["processors"])
         if confined:
-            handed += confine(plan, trees)
+            handed += confine(plan, trees, beginning["scratch"])
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, TIMER, watch, Room(room), plan)
@@ -56,6 +55,16 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
     except Exception as error:
         _refuse(socket, {"failed": getattr(error, "errno", 0) or 0, "stage": repr(error)[:500], "path": b""})
     os._exit(0)
+
+
+def _hear(socket: "_socket.socket") -> "tuple[dict[str, Any], list[int]]":
+    """A part of the plan, and the descriptors that come with it."""
+    packet, descriptors = wire.receive(socket, MAX_TREES)
+    if not packet:
+        os._exit(0)
+    part = wire.decode(wire.carried(packet, descriptors))
+    assert isinstance(part, dict)
+    return part, descriptors
 
 
 def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
@@ -81,15 +90,20 @@ def enter(groups: "list[int]", room: "list[int]", *, confined: bool) -> None:
         kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 
-def confine(plan: "dict[str, Any]", trees: "list[int]") -> "list[int]":
-    """Build the view and give up every right, in the only order that works.
+def begin(beginning: "dict[str, Any]", trees: "list[int]") -> None:
+    """Become who the box is and build what does not depend on the rest of the plan, which is still being made."""
+    view.become(beginning["uid"], beginning["gid"], root_caller=bool(beginning["root_caller"]))
+    view.loopback_up()
+    kernel.set_hostname(b"ringfence")
+    view.begin(beginning["steps"], trees, beginning["scratch"])
+
+
+def confine(plan: "dict[str, Any]", trees: "list[int]", bounds: "list[int]") -> "list[int]":
+    """Build the rest of the view and give up every right, in the only order that works.
 
     Returns what is handed out: a descriptor of the private folders' file system, and the filter's listener where it has one.
     """
-    view.become(plan["uid"], plan["gid"], root_caller=bool(plan["root_caller"]))
-    view.loopback_up()
-    kernel.set_hostname(b"ringfence")
-    scratch = view.build(plan["steps"], trees, plan["scratch"], plan["added"], plan["runners"])
+    scratch = view.finish(plan["steps"], trees, bounds, plan["added"], plan["runners"])
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
     # Changing ids and capabilities resets both of these, so they come last; the filter then forbids to touch them.

@@ -48,8 +48,11 @@ def parse(steps: bytes) -> "list[list[bytes]]":
     return [fields[at : at + COLUMNS] for at in range(0, len(fields) - 1, COLUMNS)]
 
 
-def open_sources(steps: "list[list[bytes]]", trees: list[int]) -> dict[int, int]:
-    """One detached tree for each 'tree' step, by its index: cloned here, or made outside by a privileged caller."""
+def open_sources(steps: "list[list[bytes]]", trees: list[int], root: int) -> dict[int, int]:
+    """One detached tree for each 'tree' step, by its index: cloned here, or made outside by a privileged caller.
+
+    root: a descriptor of the host's root, below which the sources lie; closed here.
+    """
     opened: dict[int, int] = {}
     made = iter(trees)
     for index, step in enumerate(steps):
@@ -60,15 +63,16 @@ def open_sources(steps: "list[list[bytes]]", trees: list[int]) -> dict[int, int]
             continue
         _, _, source, attributes, recursive, device, inode = step
         try:
-            opened[index] = _clone(source, int(attributes), recursive == b"1", (int(device), int(inode)))
+            opened[index] = _clone(root, source, int(attributes), recursive == b"1", (int(device), int(inode)))
         except OSError as error:
             raise ViewError("source", source, error.errno or 0) from None
+    os.close(root)
     return opened
 
 
-def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[int, int]) -> int:
+def _clone(root: int, source: bytes, attributes: int, recursive: bool, identity: tuple[int, int]) -> int:
     # Recursive where the plan says so: a less privileged mount namespace may not leave locked submounts out.
-    path = kernel.open_path(source, follow=False)
+    path = kernel.open_beneath(root, source.strip(b"/") or b".", kernel.O_PATH)
     try:
         if identity != (0, 0):
             found = os.fstat(path)
@@ -81,14 +85,10 @@ def _clone(source: bytes, attributes: int, recursive: bool, identity: tuple[int,
         os.close(path)
 
 
-def build(described: bytes, trees: list[int], bounds: list[int], added: list[int], runners: dict[str, bytes]) -> int:
-    """Make the new root, carry the steps out in it, and leave the old one behind.
-
-    bounds: bytes and files of the private folders. added: of these what may be added to what the steps put there; 0 for no cap.
-    Returns a descriptor of those folders' file system, which tells what they hold.
-    """
+def begin(described: bytes, trees: list[int], bounds: list[int]) -> None:
+    """Make the new root and carry out in it the steps that come first. bounds: bytes and files of the private folders."""
     steps = parse(described)
-    opened = open_sources(steps, trees)
+    opened = open_sources(steps, trees, kernel.open_path(b"/", follow=False))
     try:
         kernel.mount(b"ringfence", STAGE, b"tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, b"mode=755,size=4m")
         os.mkdir(STAGE.decode() + OLD_ROOT, 0o700)
@@ -97,11 +97,17 @@ def build(described: bytes, trees: list[int], bounds: list[int], added: list[int
         _scratch(bounds)
     except OSError as error:
         raise ViewError("root", STAGE, error.errno or 0) from None
-    for index, step in enumerate(steps):
-        try:
-            _ACTIONS[step[0]](step, opened.get(index, -1))
-        except OSError as error:
-            raise ViewError(step[0].decode(), step[1], error.errno or 0) from None
+    _carry_out(steps, opened)
+
+
+def finish(described: bytes, trees: list[int], bounds: list[int], added: list[int], runners: dict[str, bytes]) -> int:
+    """Carry out the rest of the steps and leave the old root behind.
+
+    added: of the bounds, what may be added to what the steps put into the private folders; 0 for no cap. Returns a descriptor of
+    those folders' file system, which tells what they hold.
+    """
+    steps = parse(described)
+    _carry_out(steps, open_sources(steps, trees, kernel.open_path(OLD_ROOT.encode(), follow=False)))
     for path, content in runners.items():
         _file([b"file", os.fsencode(path), content, b"292"], -1)  # 0o444
     while _EMPTIES:
@@ -114,6 +120,14 @@ def build(described: bytes, trees: list[int], bounds: list[int], added: list[int
         os.rmdir(leftover)
     _seal()
     return scratch
+
+
+def _carry_out(steps: "list[list[bytes]]", opened: dict[int, int]) -> None:
+    for index, step in enumerate(steps):
+        try:
+            _ACTIONS[step[0]](step, opened.get(index, -1))
+        except OSError as error:
+            raise ViewError(step[0].decode(), step[1], error.errno or 0) from None
 
 
 def _scratch(bounds: list[int], flags: int = 0) -> None:

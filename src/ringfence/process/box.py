@@ -19,7 +19,7 @@ from ringfence.process.lane import Lanes
 from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
-    from ringfence.confine.plan import Ids, LaunchPlan
+    from ringfence.confine.plan import Beginning, Ids, LaunchPlan
     from ringfence.process.life import Life
     from ringfence.process.run import Run
     from ringfence.process.warden import Watchers
@@ -261,17 +261,31 @@ class Making:
             for socket in opened:
                 socket.close()
 
-    def send(self, plan: LaunchPlan, trees: Sequence[int], groups: Sequence[int] = ()) -> None:
-        """Send the plan with its trees, and the control groups to enter before. All are closed here in any case."""
+    def ahead(self, beginning: Beginning, trees: Sequence[int], groups: Callable[[], Sequence[int]]) -> None:
+        """Send what the fork can build while the plan is made, with its trees and the control groups that it enters before. All
+        are closed here in any case."""
+        assert self._box is not None
+        opened: Sequence[int] = ()
+        try:
+            opened = groups()
+            wire.send(self._box.channel, {**beginning.wire(), "groups": len(opened)}, [*opened, *trees])
+        except BrokenPipeError:
+            pass  # the fork failed; the zygote's report says why
+        finally:
+            for descriptor in (*opened, *trees):
+                os.close(descriptor)
+
+    def send(self, plan: LaunchPlan, trees: Sequence[int]) -> None:
+        """Send the rest of the plan with its trees, which are closed here in any case."""
         assert self._box is not None and self._watch is not None
         try:
-            wire.send(self._box.channel, {**plan.wire(), "groups": len(groups)}, [*groups, *trees, self._watch.fileno()])
+            wire.send(self._box.channel, plan.wire(), [*trees, self._watch.fileno()])
         except BrokenPipeError:
             pass  # the fork failed; the zygote's report says why
         finally:
             self._watch.close()
-            for descriptor in (*groups, *trees):
-                os.close(descriptor)
+            for tree in trees:
+                os.close(tree)
 
     def complete(self, explain: Callable[[int], tuple[str, str]], watchers: Watchers, given: Mapping[str, int]) -> Waits[Box]:
         """The box, built and watched by watchers, which get the descriptors of given by their names.

@@ -11,7 +11,7 @@ from ringfence import errors
 from ringfence.confine import host, namespaces
 from ringfence.confine.limits import asks_of_host
 from ringfence.confine.limits import notes as cap_notes
-from ringfence.confine.plan import Prepared
+from ringfence.confine.plan import Ahead, Beginning, Prepared
 from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Level, NotStarted, Outcome, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
@@ -45,7 +45,7 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
-        self.space = Space(box.scratch, policy.limits, prepared.plan.scratch[0]) if box.scratch >= 0 else None
+        self.space = Space(box.scratch, policy.limits, prepared.plan.beginning.scratch[0]) if box.scratch >= 0 else None
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
             watch.running = lambda: any(run.under_way for run in self._runs)
@@ -374,14 +374,14 @@ def _refuse(config: SandboxConfig) -> tuple[str, ...]:
     return refuse(config)
 
 
-def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tuple[str, ...]) -> Prepared:
+def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tuple[str, ...], ahead: Ahead) -> Prepared:
     try:
         if tier == "process":
             from ringfence.confine import process as floor  # what it imports is a tenth of a cold start without it
 
-            prepared = floor.prepare(policy, making.begin)
+            prepared = floor.prepare(policy, making.begin, ahead)
         else:
-            prepared = namespaces.prepare(policy, boxes.make_userns, making.begin)
+            prepared = namespaces.prepare(policy, boxes.make_userns, making.begin, ahead)
     except BaseException as error:
         making.abandon()
         if isinstance(error, OSError) and not isinstance(error, errors.RingfenceError):
@@ -394,9 +394,9 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
     making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds)
     watch: Watch | None = None
     since = time.monotonic_ns()
-    prepared = _prepared(tier, policy, making, notes)
+    prepared = _prepared(tier, policy, making, notes, making.ahead)
     try:
-        making.send(prepared.plan, prepared.trees, prepared.groups())
+        making.send(prepared.plan, prepared.trees)
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
@@ -424,7 +424,7 @@ def _rehearse_tier(
         guarantee, more = capacity.guaranteed(policy)
         guaranteed, notes = capacity.enforced(policy, guarantee), (*notes, *more)
     making = boxes.Making()
-    prepared = _prepared(tier, policy, making, notes)
+    prepared = _prepared(tier, policy, making, notes, _not_sent)
     try:
         yield from making.rehearse(host.why_no_namespaces)
         enforcement = replace(prepared.enforcement(), guaranteed=guaranteed)
@@ -434,6 +434,12 @@ def _rehearse_tier(
         for tree in prepared.trees:
             os.close(tree)
         prepared.release()
+
+
+def _not_sent(beginning: Beginning, trees: Sequence[int], groups: Callable[[], Sequence[int]]) -> None:
+    """What becomes of the beginning of a box that is not made."""
+    for tree in trees:
+        os.close(tree)
 
 
 def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making, since: int) -> Watch | None:
