@@ -186,11 +186,7 @@ def _plan(
     return LaunchPlan(
         flags=FLAGS,
         beginning=beginning,
-        view=beginning.view
-        + mounted
-        + View.of(steps_for(protected))
-        + covering
-        + View.of(processors.steps() if processors else ()),
+        view=beginning.view + mounted + View.of(steps_for(protected)) + covering + counted,
         environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
         workdir=policy.workdir,
         private=PRIVATE,
