@@ -46,7 +46,7 @@ def _answers(number: int, limit: int, policy: ResolvedPolicy, plan: LaunchPlan) 
         case errno.EFBIG:
             return plan.limits.get("file_size") == limit
         case errno.ENOSPC:  # only private folders answer so, or a disk of the host that is full by itself
-            return bool(plan.scratch[0]) and not any(map(_is_full, policy.shared))
+            return bool(plan.beginning.scratch[0]) and not any(map(_is_full, policy.shared))
     return True
 
 
