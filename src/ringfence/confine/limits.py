@@ -76,13 +76,11 @@ def watchers(policy: ResolvedPolicy) -> dict[str, Mapping[str, object]]:
     return wanted
 
 
-def asked_for(policy: ResolvedPolicy, *, floor: bool = False) -> bool:
+def asked_for(policy: ResolvedPolicy) -> bool:
     """Whether a limit of single processes differs from its default; then commands start by the slower, exact way."""
     default = SandboxLimits()
     names = ("cpu_seconds", "open_files", "file_size_bytes")
-    if any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names):
-        return True
-    return largest_file(policy, floor=floor) != policy.limits.file_size_bytes
+    return any(getattr(policy.limits, name) not in (None, getattr(default, name)) for name in names)
 
 
 def processors_of(policy: ResolvedPolicy) -> Processors | None:

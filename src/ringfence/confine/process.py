@@ -73,7 +73,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
         runner=runner,
         preload=policy.preload,
         limits=rlimits(policy, floor=True),
-        exact=asked_for(policy, floor=True),
+        exact=asked_for(policy),
         processors=processors.chosen if processors else (),
     )
     enforcement = Enforcement(

@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-TICK, SOONEST = 0.2, 0.02
+SOONEST, TICK, LATEST = 0.02, 0.2, 1.0
+"""Seconds between two looks: at least, at most while little is left or where nothing was written meanwhile, and at most at all."""
 RATES = (1 << 30, 200_000)
 """Bytes and files that a box is expected to add in a second at most: the next look comes when it could have reached its cap."""
 PAUSE, BLIND = 9, 49
@@ -48,6 +49,7 @@ class Growth:
         # What went away before it was counted is taken to have been the box's to remove.
         self.base = [there + max(0, a - b) for there, a, b in zip((found.size, found.files), before, now, strict=True)]
         self.grown = [0, 0]
+        self.last = now
         self.marks = [min(pair) for pair in zip(before, now, strict=True)]
         self.blind = settings["inodes"] and any(not os.fstatvfs(root).f_files for root in self.roots)
         self.quiet_until = self._paused(began)
@@ -60,9 +62,10 @@ class Growth:
         taken = [sum(parts) for parts in zip(self.grown, in_memory, strict=True)]
         left = [self.allowed[kind] - taken[kind] - (given_out[kind] - self.marks[kind]) for kind in (0, 1)]
         now = time.monotonic()
+        quiet, self.last = given_out == self.last, given_out
         if min(left) >= 0 and not self.blind:
             soon = min(room / rate for room, rate in zip(left, RATES, strict=True))
-            return min(TICK, max(SOONEST, soon)), []
+            return min(LATEST, max(TICK if quiet else SOONEST, soon)), []
         if now < self.quiet_until:
             return min(TICK, max(SOONEST, self.quiet_until - now)), []
         taken = self._taken(given_out, in_memory, self.allowed)
