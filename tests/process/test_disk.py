@@ -177,3 +177,11 @@ def test_what_a_program_says_of_a_cap_is_a_denial_only_where_that_cap_is_set(tie
         assert told(box.run(["bash", "-c", f"ulimit -f 64; trap '' XFSZ; exec {' '.join(write)}"])) == []
         lower = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))\n"
         assert told(box.execute(lower + hold)) == []  # of its own making
+
+
+def test_what_all_of_the_host_s_files_are_open_to_has_no_such_cap_and_is_refused(workspace: Path) -> None:
+    config = SandboxConfig(workspace=workspace, mode="danger-full-access", limits=SandboxLimits(disk_bytes=1 << 20))
+    with pytest.raises(UnenforceableError, match="danger-full-access opens all"):
+        Sandbox(config).__enter__()
+    with Sandbox(replace(config, best_effort=["resources.disk_gib"])) as box:
+        assert box.enforcement.disk.level is Level.NONE

@@ -197,8 +197,8 @@ class Resources(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_seconds: Annotated[Seconds | None, about("Seconds that one call may take; its whole process tree is then ended.")] = 120
     wall_clock_min: Annotated[Minutes | None, about("Minutes that a box may live.")] = None
     idle_min: Annotated[Minutes | None, about("Minutes after which a box that nobody uses is ended.")] = None
-    disk_gib: Annotated[Gib | None, about("GiB that the box may add to the disk.")] = None
-    inodes: Annotated[Count | None, about("Files that the box may add to the disk.")] = None
+    disk_gib: Annotated[Gib | None, about("GiB that the box may add, in all of its folders together.")] = None
+    inodes: Annotated[Count | None, about("Files that the box may add, in all of its folders together.")] = None
     max_processes: Annotated[Count | None, about("Processes and threads of the whole box.")] = None
     open_files: Annotated[Annotated[int, Meta(ge=16, le=1 << 30)] | None, about("Descriptors of each process.")] = 512
     file_size_mib: Annotated[Mib | None, about("MiB of the largest file that a process may write.")] = None

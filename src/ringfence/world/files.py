@@ -242,6 +242,10 @@ def refused(outcome: Outcome, said: bytes, path: str) -> errors.PathError:
     """The error for an operation that was not done; what the box says of it is checked like all it says."""
     if isinstance(outcome, CapHit) and outcome.kind == "wall":
         return errors.FileTimeError(f"{path!r} was worked on for {outcome.limit:g} s without an end.")
+    if isinstance(outcome, CapHit):
+        return errors.FileRefusedError(
+            f"{path!r} was left as it was by then: the box met its {outcome.kind} cap.", errno=errno.EDQUOT
+        )
     if outcome != Exited(REFUSED):
         return errors.FileRefusedError(f"{path!r} could not be worked on: {outcome}.")
     what, number, named = parse_refusal(said)
