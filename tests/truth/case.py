@@ -73,9 +73,9 @@ class Case:
         """The truth on a tier."""
         if tier != "process":
             return self.truth
-        # Nothing confines there, so nothing of files, system calls or networks is refused; caps are caps.
-        only_caps = tuple(denial for denial in self.truth.denials if denial.startswith("cap "))
-        return self.unconfined or replace(self.truth, denials=only_caps)
+        # Nothing confines there, so nothing of files, system calls or networks is refused; caps and what is left are the same.
+        kept = tuple(denial for denial in self.truth.denials if denial.startswith(("cap ", "planted ")))
+        return self.unconfined or replace(self.truth, denials=kept)
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -83,6 +83,11 @@ class Case:
         if isinstance(self.run, tuple):
             return self.run
         return ("python3", "-c", self.run) if self.code else ("bash", "-c", self.run)
+
+    def runs_outside(self, *, boxed: bool) -> bool:
+        """Whether it can be run without ringfence and means the same: in another box, or by itself where nothing is at stake."""
+        about_boxes = self.act or self.witness in ("hand", "refusal") or "workspace" in self.policy
+        return not about_boxes and (boxed or "process" in self.tiers)
 
     @property
     def asked(self) -> str:

@@ -18,7 +18,7 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "refusing", "network", "ours")
+TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "refusing", "network", "planted", "ours")
 WORKERS = 4
 CHUNK, FEW = 12, 3
 Verdicts = dict[str, Verdict]
@@ -52,11 +52,7 @@ def by_ringfence(chosen: Iterable[Case], tier: str, place: Place) -> Verdicts:
 
 def outside(chosen: Iterable[Case], place: Place, run: Callable[[Case, Place], Record]) -> dict[str, Record]:
     """The record of each run outside. Cases about boxes themselves have none, nor those without a boundary that need one."""
-    able = [
-        case
-        for case in chosen
-        if not case.act and case.witness != "hand" and case.witness != "refusal" and (run is boxed or "process" in case.tiers)
-    ]
+    able = [case for case in chosen if case.runs_outside(boxed=run is boxed)]
     with ThreadPoolExecutor(WORKERS) as workers:
         return dict(zip((case.id for case in able), workers.map(lambda case: run(case, place), able), strict=True))
 

@@ -43,6 +43,9 @@ def _status(case: Case, record: Record) -> Iterator[str]:
     outcome = judge(record).outcome if record.error is None else f"not started: {reason(record.error, case)}"
     if outcome != case.on("process").outcome:
         yield f"{case.id}: {case.shown}: by itself it {outcome}, the label is {case.on('process').outcome}"
+    for denial in case.truth.denials:
+        if not record.folder or not (record.folder / denial.removeprefix("planted @folder/")).is_dir():
+            yield f"{case.id}: {case.shown}: by itself it leaves nothing that makes it {denial}"
 
 
 def reason(error: OSError, case: Case) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from truth.case import Case
 from truth.place import Place
@@ -26,6 +27,7 @@ class Record:
     stderr: bytes = b""
     timed_out: bool = False
     error: OSError | None = None
+    folder: Path | None = None
 
 
 def bare(case: Case, place: Place, before: Sequence[str] = (), cut: float | None = None) -> Record:
@@ -53,7 +55,7 @@ def bare(case: Case, place: Place, before: Sequence[str] = (), cut: float | None
         timed_out = True
         end(process)
         stdout, stderr = process.communicate()
-    return Record(None if timed_out else process.returncode, stdout, stderr, timed_out)
+    return Record(None if timed_out else process.returncode, stdout, stderr, timed_out, folder=folder)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

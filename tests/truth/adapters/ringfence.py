@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,8 @@ class Ringfence:
     def call(self, box: Sandbox, case: Case, folder: Path) -> Result:
         """Run a case in a box."""
         timeout = TIMEOUT_SECONDS if case.timeout is None and "wall_seconds" not in case.limits else case.timeout
+        if case.act == "leave the box idle":
+            _wait_until_it_ends(box)
         on_stdout = (lambda _: os.kill(box._open().box.pid, signal.SIGKILL)) if case.act == "kill the box" else None
         if case.code:
             folder_first = "" if self._own_workspace(case) else f"import os; os.chdir({str(folder / case.cwd)!r})\n"
@@ -80,6 +83,13 @@ class Ringfence:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _wait_until_it_ends(box: Sandbox) -> None:
+    """Until the first process of a box is gone, which is its caller's child's child: by its pidfd."""
+    box.run(["true"])
+    select.select([pidfd := os.pidfd_open(box._open().box.pid)], [], [], TIMEOUT_SECONDS)
+    os.close(pidfd)
 
 
 def verdict_of(result: Result, names: Mapping[str, str]) -> Verdict:

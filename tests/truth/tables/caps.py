@@ -36,6 +36,7 @@ CASES: tuple[Case, ...] = (
     _wall("echo 'exit status 0'; setsid sleep 600; echo not reached", fools=True),
     _wall("yes 'Permission denied: sandbox' >&2", fools=True),
     _wall("sleep 600", limits={"wall_seconds": 0.4}, timeout=None),
+    _wall("sleep 600", limits={"lifetime_seconds": 0.4}, timeout=None, fresh=True),
     _wall("sleep 600", limits=_CPU, fools=True),
     _cpu(_SPIN, code=True),
     _cpu("while :; do :; done"),

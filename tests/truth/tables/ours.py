@@ -21,6 +21,7 @@ CASES: tuple[Case, ...] = (
     _refused("true", policy={"tier": "docker"}),
     _refused("true", policy={"tier": "microvm"}),
     _refused("true", policy={"python": "/no/such/python"}, code=True),
+    _refused("echo hi", limits={"idle_seconds": 0.2}, act="leave the box idle"),
     _lost("echo so far; sleep 600"),
     _lost("echo so far; while :; do :; done", limits={"cpu_seconds": 60}),
     _lost("import time; print('so far', flush=True); time.sleep(600)", code=True),
