@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from truth import corpus
 from truth.case import TIERS
-from truth.matrix import matrix, wrong
+from truth.matrix import matrix, summary, wrong
 from truth.place import Place
 from truth.witness import disagreements
 
@@ -40,15 +40,16 @@ def main() -> int:
             began = time.monotonic()
             said |= corpus.by_others(chosen, place)
             print(f"others: {time.monotonic() - began:.1f} s", file=sys.stderr)
+    rows = []
     for adapter, verdicts in said.items():
         tier = adapter.partition(", ")[2] or "namespaces"
         print(matrix(adapter, chosen, verdicts, tier))
+        rows.append(summary(adapter, chosen, verdicts, tier))
         if adapter.startswith("ringfence"):
             for case, verdict in wrong(chosen, verdicts, tier):
                 failed = True
-                print(
-                    f"  WRONG {case.id}: {case.shown}\n    truth {case.on(tier)}\n    said  {verdict.shown}\n    {verdict.said!r}"
-                )
+                print(f"  WRONG {case.id}: {case.shown}\n    {case.on(tier)}\n    {verdict.shown}\n    {verdict.said!r}")
+    print("\n".join(("\n| adapter | right | wrong | wrong most often |", "|---|---|---|---|", *rows)))
     return int(failed)
 
 

@@ -55,3 +55,10 @@ def mistakes(chosen: list[Case], verdicts: dict[str, Verdict], tier: str) -> Cou
         else:
             found["a denial made up"] += 1
     return found
+
+
+def summary(adapter: str, chosen: list[Case], verdicts: dict[str, Verdict], tier: str) -> str:
+    """One row of README's table: how many are right and wrong, and what was wrong most often."""
+    most = "; ".join(f"{what} ({count})" for what, count in mistakes(chosen, verdicts, tier).most_common(3))
+    bad = len(wrong(chosen, verdicts, tier))
+    return f"| {adapter} | {len(verdicts) - bad} | {bad} | {most} |"
