@@ -18,7 +18,21 @@ from truth.case import Case
 from truth.place import Place
 from truth.verdict import Verdict
 
-TABLES = ("files", "exits", "words", "ordinary", "not_started", "caps", "memory", "disk", "refusing", "network", "planted", "ours")
+TABLES = (
+    "files",
+    "exits",
+    "words",
+    "ordinary",
+    "not_started",
+    "caps",
+    "memory",
+    "disk",
+    "refusing",
+    "network",
+    "syscalls",
+    "planted",
+    "ours",
+)
 WORKERS = 4
 CHUNK, FEW = 12, 3
 Verdicts = dict[str, Verdict]

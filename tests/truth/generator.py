@@ -24,7 +24,7 @@ class Generator:
         self.chance = random.Random(seed)
 
     def cases(self, count: int) -> list[Case]:
-        kinds = (self.exit, self.signal, self.child, self.pipeline, self.program)
+        kinds = (self.exit, self.signal, self.child, self.pipeline, self.program, self.refused_call, self.refused_file)
         return [self.tolerating(self.chance.choice(kinds)()) for _ in range(count)]
 
     def tolerating(self, case: Case) -> Case:
@@ -94,6 +94,25 @@ class Generator:
             return Case(f"import sys\nprint({self.line()!r}, file=sys.stderr)\n{raised}", Truth("exited 1"), fools=True, code=True)
         caught = f"import sys, traceback\ntry:\n    {raised}\nexcept {kind}:\n    traceback.print_exc()\nsys.exit({code})"
         return Case(caught, Truth(f"exited {code}"), fools=True, code=True)
+
+    def refused_call(self) -> Case:
+        """A system call that a box refuses, with its message thrown away, among lines about other refusals."""
+        code = self.code()
+        swallowed = self.chance.choice(("2>/dev/null", ">/dev/null 2>&1", "2>/dev/null || true", "2>&1 | cat > /dev/null"))
+        act, call = self.chance.choice(
+            (("unshare -r true", "unshare"), ("unshare -Un true", "unshare"), ("chroot . true", "chroot"))
+        )
+        run = f"{self.noise()}; {act} {swallowed}; {self.noise()}; exit {code}"
+        return Case(run, Truth(f"exited {code}", (f"syscall {call}",)), fools=True, witness="trace", tiers=("namespaces",))
+
+    def refused_file(self) -> Case:
+        """A file that a box refuses, told in one line among many that are read from a file and tell of nothing real."""
+        code, path = self.code(), f"/{self.chance.choice(('etc', 'usr', 'usr/share'))}/zz{self.chance.randrange(1000)}"
+        content = "\n".join(self.line() for _ in range(self.chance.randrange(1, 30))) + "\n"
+        act = self.chance.choice((f"touch {path}", f"mkdir {path}", f"cp log {path}", f"sh -c 'echo x > {path}'"))
+        run = f"cat log >&2; {act}; cat log; cat log >&2; exit {code}"
+        truth = Truth(f"exited {code}", (f"write {path}",))
+        return Case(run, truth, fools=True, witness="trace", tiers=("namespaces",), files={"log": (content, 0o644)})
 
 
 def cases(seed: int, count: int) -> list[Case]:

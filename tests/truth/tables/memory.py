@@ -50,7 +50,7 @@ CASES: tuple[Case, ...] = (
     _hit(_TAKE),
     _hit(_HOLD.format(200), code=True),
     _hit(_STEPS, code=True),
-    # _hit(_MEMFD, code=True),
+    _hit(_MEMFD, code=True),
     _hit(_MAPPED, code=True),
     _hit("exec " + _TAKE),
     _hit("echo 'timed out' >&2; exec " + _TAKE, fools=True),
