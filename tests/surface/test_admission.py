@@ -149,6 +149,17 @@ def test_the_share_of_a_killed_holder_is_free_at_once(
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_box_that_has_ended_holds_nothing_although_its_caller_did_not_close_it() -> None:
+    with Sandbox(guaranteed()) as dead, Sandbox(SandboxConfig(tier="process")) as alive:
+        with pytest.raises(AdmissionError):
+            Sandbox(guaranteed()).__enter__()
+        os.kill(dead._open().box.pid, signal.SIGKILL)
+        with Sandbox(guaranteed(seconds=60)) as second:
+            assert second.run(["true"]).ok and alive.run(["true"]).ok
+            with pytest.raises(AdmissionError):
+                Sandbox(guaranteed()).__enter__()
+
+
 async def test_a_wait_can_be_given_up_and_leaves_nothing(place: Path) -> None:
     async with ringfence.Sandbox(guaranteed()):
         with anyio.move_on_after(0.1) as scope:

@@ -6,12 +6,13 @@ using it, or why it cannot. Offers are asked in order, the best first, and what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, TypeAlias
 
 from ringfence.errors import UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
-from ringfence.policy.config import SHARES, UNBUILT, SandboxLimits, Unasked
+from ringfence.policy.config import SHARES, UNBUILT, SandboxLimits
 from ringfence.policy.resolve import ResolvedPolicy
 
 if TYPE_CHECKING:
@@ -93,9 +94,12 @@ def processors_of(policy: ResolvedPolicy) -> Processors | None:
 
 
 def asks_of_host(limits: SandboxLimits) -> bool:
-    """Whether a limit is to be held against what the host has: a share of it, or a ceiling that may lie above it."""
-    memory = limits.memory_bytes
-    return limits.cpu_limit is not None or (memory is not None and not isinstance(memory, Unasked))
+    """Whether a limit is to be held against what the host has: a share of it, or a ceiling above it."""
+    if limits.cpu_guaranteed is not None or limits.memory_guaranteed_bytes is not None:
+        return True
+    if (limits.cpu_limit or 0) > (os.cpu_count() or 0):
+        return True
+    return (limits.memory_bytes or 0) > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def limits_enforced(policy: ResolvedPolicy, *offers: Offer, observed: Set[str] = frozenset()) -> dict[str, Enforced]:

@@ -342,6 +342,8 @@ def _open_tier(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Wai
         if share:
             share.release()
         raise
+    if share:
+        share.is_of(world.box.pid)
     world.share, world.enforcement = share, replace(world.enforcement, guaranteed=capacity.enforced(policy, guarantee))
     return world
 

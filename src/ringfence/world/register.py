@@ -77,13 +77,28 @@ class Share:
 
     def __init__(self, folder: int, cores: float, memory: int, bounds: Bounds) -> None:
         self._process = os.getpid()
-        self._name = f"{self._process}-{next(_numbers)}"
+        self._name = f"{self._process}-{next(_numbers)}-{os.urandom(4).hex()}"  # another namespace has the same numbers
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(self._name, flags, 0o600, dir_fd=folder)
         _live.add(self._file)
+        try:
+            self._enter(cores, memory, bounds)
+        except BaseException:
+            self.release()
+            raise
+
+    def _enter(self, cores: float, memory: int, bounds: Bounds) -> None:
         fcntl.flock(self._file, fcntl.LOCK_EX)
         holder = Holder(self._process, _command(), cores, memory, tuple(name for name, *_ in bounds))
-        os.write(self._file, json.dumps(holder).encode())
+        os.write(self._file, json.dumps(holder).encode() + b"\n")
+
+    def is_of(self, pid: int) -> None:
+        """Name the first process of the box, once there is one: when it is gone, nothing is held any more."""
+        if started := _started(pid):
+            try:
+                os.write(self._file, f"{pid} {started} {_namespace()}\n".encode())
+            except OSError:
+                pass  # the disk is full: then it is held until it is released
 
     def release(self) -> None:
         """Give it back; safe to call again. A fork of the caller gives nothing back."""
@@ -193,13 +208,36 @@ def _holders(folder: int) -> list[Holder]:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.unlink(name, dir_fd=folder)
         except BlockingIOError:
-            pid, command, cores, memory, bounds = json.loads(os.read(file, MOST_BYTES))
+            said, _, box = os.read(file, MOST_BYTES).decode().partition("\n")
+            if box.endswith("\n") and _is_gone(*box.split()):
+                os.unlink(name, dir_fd=folder)  # its caller has not closed it yet
+                continue
+            pid, command, cores, memory, bounds = json.loads(said)
             found.append(Holder(pid, command, cores, memory, tuple(bounds)))
         except FileNotFoundError:
             pass
         finally:
             os.close(file)
     return found
+
+
+def _started(pid: int | str) -> str:
+    """When a process began, in ticks since the boot (proc_pid_stat(5), starttime); empty where it is not there or is not reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", errors="replace") as file:
+            state, *fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return fields[18] if state not in "ZX" else ""
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")
+
+
+def _is_gone(pid: str, started: str, namespace: str) -> bool:
+    """Whether a box has ended. One of another process namespace cannot be looked at from here."""
+    return namespace == _namespace() and _started(pid) != started
 
 
 def _command() -> str:
