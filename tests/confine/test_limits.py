@@ -24,7 +24,7 @@ def test_the_first_mechanism_that_holds_a_cap_is_its_mechanism() -> None:
     assert limits_enforced(asked, GROUPS, MONITOR)["memory"].by == "cgroup v2"
     assert limits_enforced(asked, {**NO_GROUPS, "max_processes": GROUPS["max_processes"]}, MONITOR)["memory"].by == "monitor"
     assert limits_enforced(policy(), {"cpu": Enforced(Level.FULL, "cgroup v2")})["cpu"].by == "cgroup v2"  # before the rlimit
-    assert limits_enforced(policy())["cpu"].by == "rlimit"
+    assert limits_enforced(policy())["cpu"].by == "monitor"
 
 
 def test_caps_without_a_mechanism_are_refused_at_once_with_cause_and_next_step() -> None:

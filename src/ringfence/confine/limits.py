@@ -74,6 +74,8 @@ def watchers(policy: ResolvedPolicy) -> dict[str, Mapping[str, object]]:
     wanted: dict[str, Mapping[str, object]] = {}
     if policy.limits.memory_bytes is not None:
         wanted["memory"] = {"limit": policy.limits.memory_bytes}
+    if policy.limits.cpu_seconds is not None:
+        wanted["cpu"] = {"limit": round(policy.limits.cpu_seconds * 1e6)}
     return wanted
 
 
@@ -167,7 +169,8 @@ def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
     if limits.wall_seconds is not None:
         enforced["wall"] = Enforced(Level.FULL, "timer outside the box")
     if limits.cpu_seconds is not None:
-        enforced["cpu"] = Enforced(Level.PARTIAL, "rlimit", "counted for each process, not for the tree")
+        unseen = "of the whole tree but for processes that nobody waited for; each process alone by rlimit"
+        enforced["cpu"] = Enforced(Level.PARTIAL, "monitor", unseen)
     if limits.open_files is not None:
         exact = Enforced(Level.FULL, "rlimit", "for each process")
         late = Enforced(Level.PARTIAL, "rlimit", "for each process; hard only a moment after it began, as for every default")

@@ -18,8 +18,8 @@ from ringfence.confine import ids as box_ids
 from ringfence.confine.covers import Covers, covers_for
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
-from ringfence.confine.groups.places import NONE, Groups
-from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
+from ringfence.confine.groups.places import Groups
+from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits
 from ringfence.confine.owners import note_of
 from ringfence.confine.plan import Ahead, Beginning, Ids, LaunchPlan, Prepared, Step, Tree, View
 from ringfence.confine.protected.plan import NOTHING_FOUND, Found, Protected, steps_for, with_made
@@ -80,7 +80,7 @@ def prepare(
 
     processors = processors_of(policy)
     held: list[Held | Taken | Processors] = [processors] if processors else []
-    groups = NONE
+    groups = Groups([], {})
 
     def release() -> None:
         groups.release()
@@ -109,9 +109,21 @@ def prepare(
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
-    watched = watchers(policy) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
+    watched = caps.watchers(policy, groups) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
-    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, watchers=watched)
+    return Prepared(
+        plan,
+        NAME,
+        enforced,
+        trees,
+        notes,
+        release,
+        covers.rules,
+        watchers=watched,
+        given=partial(caps.given, groups),
+        refusals=caps.refusals(policy, groups),
+        left=groups.prefixes,
+    )
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -195,7 +207,7 @@ def _plan(
         compiled_for=sys.executable,
         runners=_runners(),
         preload=policy.preload,
-        limits=rlimits(policy) | ({} if groups.room else processes.rlimits(policy)),
+        limits=rlimits(policy) | ({} if groups.of("pids") else processes.rlimits(policy)),
         exact=asked_for(policy),
         filter=seccomp.build_filter(
             debug="debug" in policy.syscalls, nested="nested" in policy.syscalls, observed=True, pinned=pinned
@@ -331,7 +343,7 @@ def _enforcement(
         **limits_enforced(
             policy,
             caps.offer(policy, groups, floor=False),
-            *(() if groups.room else (processes.offer(policy),)),
+            *(() if groups.of("pids") else (processes.offer(policy),)),
             caps.with_quota(processors.offer(confined=True, quota=groups.of("cpu") is not None), groups, floor=False)
             if processors
             else {},

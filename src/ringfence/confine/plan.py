@@ -95,13 +95,13 @@ class Beginning:
     """What the first process of a box is told ahead: who it is, what the boxes of this host all see, and how many bytes and files
     its private folders may hold together. It builds that while the caller looks for the rest.
 
-    room: the first two of the control groups that come with it stay open (guest/room.py).
+    room: how many of the control groups that come with it have one of commands within (guest/room.py).
     """
 
     ids: Ids | None = None
     view: View = View()  # nothing changes it
     scratch: tuple[int, int] = (0, 0)
-    room: bool = False
+    room: int = 0
 
     def wire(self) -> dict[str, object]:
         """As the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
@@ -112,7 +112,7 @@ class Beginning:
             "root_caller": int(ids is not None and not ids.deny_setgroups),
             "steps": self.view.wire,
             "scratch": list(self.scratch),
-            "room": int(self.room),
+            "room": self.room,
         }
 
 
@@ -207,9 +207,9 @@ class Prepared:
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
     back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
-    that is covered. watchers: who
-    of the warden watches the box, by name, each with its settings (guest/warden/__init__.py); given: descriptors that they get, by
-    name, closed by release.
+    that is covered. watchers: who of the warden watches the box, by name, each with its settings (guest/warden/__init__.py); given:
+    opens what they get, by name. refusals: what counts the forks that the kernel refused (pids.events), the cap, its mechanism.
+    left: how the paths of folders begin that are to be removed when the caller is killed.
     """
 
     plan: LaunchPlan
@@ -220,4 +220,6 @@ class Prepared:
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
     watchers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    given: Mapping[str, int] = field(default_factory=dict)
+    given: Callable[[], dict[str, int]] = dict
+    refusals: tuple[int, int, str] | None = None
+    left: tuple[str, ...] = ()

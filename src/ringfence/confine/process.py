@@ -11,12 +11,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 
 from ringfence.confine import disk
 from ringfence.confine.environment import environment_for, interpreters
 from ringfence.confine.groups import caps
-from ringfence.confine.groups.places import NONE
-from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits, watchers
+from ringfence.confine.groups.places import Groups
+from ringfence.confine.limits import asked_for, limits_enforced, processors_of, rlimits
 from ringfence.confine.plan import Ahead, Beginning, Ids, LaunchPlan, Prepared, View
 from ringfence.errors import HostError, UnenforceableError
 from ringfence.outcome import Enforced, Enforcement, Level
@@ -31,7 +32,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
     if policy.mode == "read-only":
         raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
     processors = processors_of(policy)
-    groups = NONE
+    groups = Groups([], {})
     folder = ""
 
     def release() -> None:
@@ -81,9 +82,18 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
         descriptors=Enforced(Level.FULL, "close_range", "closed before the box is made"),
         **held,
     )
-    watched = watchers(policy) | disk.watchers(policy, folder)
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, watchers=watched)
+    return Prepared(
+        plan,
+        NAME,
+        lambda: enforcement,
+        notes=notes,
+        release=release,
+        watchers=caps.watchers(policy, groups) | disk.watchers(policy, folder),
+        given=partial(caps.given, groups),
+        refusals=caps.refusals(policy, groups),
+        left=groups.prefixes,
+    )
 
 
 def _private_folder() -> str:

@@ -8,10 +8,6 @@ from ringfence.policy.resolve import ResolvedPolicy
 
 BACKSTOP = 4096
 """Processes and threads of a box for which nothing was asked: more than builds start, and less than a host stands."""
-OWN = 2
-"""What a box has beside them: its first process, and the interpreter that programs are forked from."""
-RESERVE = 16
-"""What a box may start of its own where commands have taken all, as guest/spawn.py has it."""
 BY = "RLIMIT_NPROC"
 NOTHING_ASKED = f"nothing was asked: {BACKSTOP} is a backstop"
 
@@ -21,7 +17,7 @@ _probed: list[Lacking | None] = []
 def rlimits(policy: ResolvedPolicy) -> dict[str, int]:
     """What the guest is told: a limit of commands, or the backstop of everything in the box."""
     most = policy.limits.max_processes
-    return {"backstop": BACKSTOP + OWN} if most is None else {"processes": most}
+    return {"backstop": BACKSTOP} if most is None else {"processes": most}
 
 
 def offer(policy: ResolvedPolicy) -> Offer:

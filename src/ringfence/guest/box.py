@@ -32,8 +32,8 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         os.close(go)
         beginning, trees = _hear(socket)
         groups = [trees.pop(0) for _ in range(beginning["groups"])]
-        room = groups[:2] if beginning["room"] else []
-        enter(groups[2:] if room else groups, room, confined=confined)
+        room = Room(groups[: 2 * beginning["room"]])
+        enter(groups[2 * beginning["room"] :], room, confined=confined)
         if confined:
             begin(beginning, trees)
         plan, trees = _hear(socket)
@@ -45,7 +45,7 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
             handed += confine(plan, trees, beginning["scratch"])
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        served = guest.Guest(socket, TIMER, watch, Room(room), plan)
+        served = guest.Guest(socket, TIMER, watch, room, plan)
         wire.send(socket, {"ready": os.getpid()}, handed)
         while handed:  # before anything else runs here: who holds the listener answers for the kernel
             os.close(handed.pop())
@@ -74,19 +74,16 @@ def _refuse(socket: "_socket.socket", message: "dict[str, object]") -> None:
         os._exit(1)
 
 
-def enter(groups: "list[int]", room: "list[int]", *, confined: bool) -> None:
-    """Enter the control groups of the box. 0 is the writer, and while it has one thread it moves without waiting for others.
-
-    room: two of them that stay open (guest/room.py), of which the last is entered.
-    """
-    for group in (*groups, *room[1:]):
+def enter(groups: "list[int]", room: Room, *, confined: bool) -> None:
+    """Enter the control groups of the box. 0 is the writer, and while it has one thread it moves without waiting for others."""
+    for group in (*groups, *room.outside):
         try:
             os.write(group, b"0")
         except OSError as error:
             raise view.ViewError("enter a control group of", b"the box", error.errno or 0) from None
     for group in groups:
         os.close(group)
-    if (groups or room) and confined:
+    if (groups or room.outside) and confined:
         kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 TICKS = os.sysconf("SC_CLK_TCK")
+NO_ROOM = Room([])
 
 
 class Lane:
@@ -184,6 +185,7 @@ class Guest:
             self.created = Created(self.workdir)
         run = Run(lane, request.get("deadline", 0), self.left)
         self.by_channel[lane.channel.fileno()] = run
+        self.watch.began(len(self.by_channel) == 1 and not run.earlier)
         if run.deadline:
             self._rearm()
         self._start(request, run, [*(stdin or [self.null]), *lane.output])
@@ -261,7 +263,7 @@ class Guest:
         limits = [(which, self.limit(name)) for name, which in LIMITS if limited and name in self.limits]
         try:
             path = find(argv[0], environment.get(b"PATH", b""))
-            return act(Start(path, argv, environment, limits, self.room))
+            return act(Start(path, argv, environment, limits, self.room if limited else NO_ROOM))
         except OSError as error:
             raise StartError("exec", os.path.join(cwd, path or argv[0]), error.errno or 0) from None
         finally:
@@ -273,10 +275,11 @@ class Guest:
         return most + 1 + (self.programs.pid > 0) if name == b"processes" and most >= 0 else most
 
     def _fork_files(self, request: "dict[str, Any]", stdio: "list[int]") -> int:
-        pid = self.room.fork()
+        pid = os.fork()
         if pid == 0:
             status = 1
             try:
+                self.room.join()
                 os.setsid()
                 for at, source in enumerate(stdio):
                     os.dup2(source, at)

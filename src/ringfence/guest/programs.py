@@ -52,8 +52,7 @@ class Programs:
             limits = [b"%d" % self.guest.limit(name) for name in (b"cpu", b"open_files", b"file_size", b"processes")]
             changes = [key.encode() + b"=" + value for key, value in env.items()]
             os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
-            room = self.guest.room.commands
-            wire.send(self.socket, b"", [carrier, *stdio, *([room] if room >= 0 else [])])
+            wire.send(self.socket, b"", [carrier, *stdio, *self.guest.room.commands])
         except OSError:
             self.abandon()
             raise
@@ -77,8 +76,7 @@ class Programs:
         argv = [*self.command(), b"serve", *self.preload]
         workdir = os.fsencode(self.guest.workdir)
         try:
-            stdio = [null, null, null, theirs.fileno()]
-            self.pid = self.guest.room.beside(lambda: self.guest.spawn(argv, {}, workdir, stdio, limited=False))
+            self.pid = self.guest.spawn(argv, {}, workdir, [null, null, null, theirs.fileno()], limited=False)
         finally:
             theirs.close()
         self.guest.watch.template(self.pid)

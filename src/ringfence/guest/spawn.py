@@ -56,9 +56,13 @@ class Start:
             for (which, limit), (_, (_, most)) in zip(self.limits, before, strict=True):
                 resource.setrlimit(which, (min(limit, most) if most >= 0 else limit, most))
             actions = [(os.POSIX_SPAWN_DUP2, source, at) for at, source in enumerate(stdio)]
-            pid = os.posix_spawn(self.path, self.argv, self.environment, file_actions=actions, setsid=True, setsigmask=[])
-        except BlockingIOError:  # under the lowered limit, or in the group, there is room for no process more
-            pid = 0
+            pid = self.room.within(
+                lambda: os.posix_spawn(self.path, self.argv, self.environment, file_actions=actions, setsid=True, setsigmask=[])
+            )
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+                raise
+            pid = 0  # under the lowered limit, or in the group, there is room for no process more
         finally:
             for which, value in before:
                 resource.setrlimit(which, value)
@@ -77,7 +81,7 @@ class Start:
     def fork(self, stdio: "list[int]") -> int:
         """By a fork that sets hard limits on itself before exec: a third slower, and exact; its pid."""
         told, tell = os.pipe()
-        pid = self.room.fork()
+        pid = os.fork()
         if pid == 0:
             try:
                 os.setsid()
@@ -98,7 +102,7 @@ class Start:
 
     def at_terminal(self, rows: int, columns: int) -> "tuple[int, int, int]":
         """At a terminal of its own: its keeper, its pid, the outer end of the terminal."""
-        return terminal.start(rows, columns, self._become, self.room.fork)
+        return terminal.start(rows, columns, self._become, self.room.move_to)
 
     def _become(self) -> None:
         self.room.join()

@@ -43,7 +43,7 @@ def serve() -> str:
     _signal.signal(_signal.SIGCHLD, reap)
     gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent
     while True:
-        data, ancillary, _, _ = requests.recvmsg(16, _socket.CMSG_SPACE(20), _socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = requests.recvmsg(16, _socket.CMSG_SPACE(24), _socket.MSG_CMSG_CLOEXEC)
         if not data:
             os._exit(0)
         packed = ancillary[0][2]
@@ -62,10 +62,10 @@ def serve() -> str:
 
 
 def prepare(descriptors: "list[int]") -> str:
-    """Take on the request that the first descriptor holds, in the group that a fifth is of; the path of the program."""
+    """Take on the request that the first descriptor holds, in the groups that those after the fourth are of; the program's path."""
     os.setsid()
-    if len(descriptors) == 5:
-        os.write(descriptors[4], b"0")
+    while len(descriptors) > 4:
+        os.write(descriptors[-1], b"0")
         os.close(descriptors.pop())
     carrier = descriptors[0]
     path, cwd, cpu, files, size, processes, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")

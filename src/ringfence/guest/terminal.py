@@ -27,10 +27,11 @@ def set_size(terminal: int, rows: int, columns: int) -> None:
     fcntl.ioctl(terminal, TIOCSWINSZ, size)
 
 
-def start(rows: int, columns: int, become: "Callable[[], None]", fork: "Callable[[], int]") -> "tuple[int, int, int]":
+def start(rows: int, columns: int, become: "Callable[[], None]", keep: "Callable[[int], int]") -> "tuple[int, int, int]":
     """Fork a keeper with a command that becomes what `become` makes of it; the keeper, the command, the terminal's outer end.
 
-    become() sets limits and execs; it never returns. Raises the OSError of a terminal that could not be had, or of exec.
+    become() sets limits and execs; it never returns. keep(number) moves what it needs for that to number and after it, and gives
+    the next. Raises the OSError of a terminal that could not be had, or of exec.
     """
     outer = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     told, tell = os.pipe()
@@ -41,10 +42,10 @@ def start(rows: int, columns: int, become: "Callable[[], None]", fork: "Callable
         modes[1] |= IUTF8 >> 8  # erasing takes a whole character
         fcntl.ioctl(outer, TCSETS, bytes(modes))
         set_size(outer, rows, columns)
-        keeper = fork()
+        keeper = os.fork()
         if keeper == 0:
             try:
-                _keep(f"/dev/pts/{number}", tell, become)
+                _keep(f"/dev/pts/{number}", tell, become, keep)
             finally:
                 os._exit(127)
     except OSError:
@@ -66,7 +67,7 @@ def start(rows: int, columns: int, become: "Callable[[], None]", fork: "Callable
     return keeper, int(command), outer
 
 
-def _keep(name: str, tell: int, become: "Callable[[], None]") -> None:
+def _keep(name: str, tell: int, become: "Callable[[], None]", keep: "Callable[[int], int]") -> None:
     try:
         os.setsid()
         inner = os.open(name, os.O_RDWR)
@@ -74,7 +75,7 @@ def _keep(name: str, tell: int, become: "Callable[[], None]") -> None:
         for at in range(3):
             os.dup2(inner, at)
         os.dup2(tell, 3, inheritable=False)
-        kernel.close_from(4)
+        kernel.close_from(keep(4))
         wait, go = os.pipe()
         command = os.fork()
         if command == 0:

@@ -4,6 +4,9 @@ import _socket
 
 from ringfence.guest import processes, wire
 
+MOST_TOLD = 1000
+"""Of the words that the warden hears from one box in its life (guest/warden/watched.py)."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ringfence.guest.guest import Guest
@@ -15,11 +18,23 @@ class Watch:
     def __init__(self, guest: "Guest", socket: "_socket.socket") -> None:
         self.guest, self.socket = guest, socket
         socket.setblocking(False)
+        self._contested = False
+        self._told = 0
 
     def template(self, pid: int) -> None:
         """Say which child is the template: it is nobody's victim, and its children are first processes of runs."""
+        self._say({"template": pid})
+
+    def began(self, alone: bool) -> None:
+        """A run has begun; say where it is not alone in the box, so that what the box spends is not all its own."""
+        if not alone and not self._contested and self._told < MOST_TOLD:
+            self._told += 1
+            self._say({"contested": 1 if self._told < MOST_TOLD else 2})  # 2: it will be so from now on
+        self._contested = not alone
+
+    def _say(self, message: "dict[str, object]") -> None:
         try:
-            wire.send(self.socket, {"template": pid})
+            wire.send(self.socket, message)
         except OSError:
             pass  # the warden is gone, and the zygote ends this box
 

@@ -61,6 +61,7 @@ class Zygote:
         self.by_pidfd: dict[int, Box] = {}
         self.by_timer: dict[int, Box] = {}
         self.helpers: dict[int, int] = {}
+        self.groups: list[bytes] = []  # how the paths of the caller's control groups begin
         self.wardens: dict[int, tuple[int, int]] = {}  # pid and number, by pidfd
 
     def serve(self) -> None:
@@ -90,12 +91,14 @@ class Zygote:
             return False
         request = wire.decode(message)
         assert isinstance(request, dict)
-        report = descriptors[1] if len(descriptors) > 1 else descriptors[0]
+        report = descriptors[1] if len(descriptors) > 1 else descriptors[0] if descriptors else -1
         try:
             if request["op"] == b"box":
                 self._make(request, descriptors)
             elif request["op"] == b"remount":
                 self._remount(request, report)
+            elif request["op"] == b"groups":
+                self.groups = request["prefixes"]
             elif request["op"] == b"warden":
                 self._start_warden(request, report)
             else:
@@ -218,6 +221,22 @@ class Zygote:
             ended.kill(b"caller")
         for ended in list(self.by_pidfd.values()):
             self._ended(ended)
+        for prefix in self.groups:
+            _remove_groups(*prefix.rsplit(b"/", 1))
+
+
+def _remove_groups(parent: bytes, beginning: bytes) -> None:
+    """Remove the control groups that a caller left who was killed: nothing is in them any more."""
+    try:
+        names = [name for name in os.listdir(parent) if name.startswith(beginning)]
+    except OSError:
+        return  # not mounted any more
+    for name in names:
+        for folder in (b"%b/%b/commands" % (parent, name), b"%b/%b" % (parent, name)):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                pass  # the caller was quicker, or it is not empty: a later start finds it
 
 
 def _write_maps(pid: int, request: "dict[str, object]") -> None:

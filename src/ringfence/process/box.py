@@ -275,10 +275,14 @@ class Making:
             for descriptor in (*opened, *trees):
                 os.close(descriptor)
 
-    def send(self, plan: LaunchPlan, trees: Sequence[int]) -> None:
-        """Send the rest of the plan with its trees, which are closed here in any case."""
+    def send(self, plan: LaunchPlan, trees: Sequence[int], left: Sequence[str]) -> None:
+        """Send the rest of the plan with its trees, which are closed here in any case.
+
+        left: how the paths of folders begin that the zygote removes when this process is gone.
+        """
         assert self._box is not None and self._watch is not None
         try:
+            zygote.current().remove_at_end(left)
             wire.send(self._box.channel, plan.wire(), [*trees, self._watch.fileno()])
         except BrokenPipeError:
             pass  # the fork failed; the zygote's report says why
@@ -287,8 +291,10 @@ class Making:
             for tree in trees:
                 os.close(tree)
 
-    def complete(self, explain: Callable[[int], tuple[str, str]], watchers: Watchers, given: Mapping[str, int]) -> Waits[Box]:
-        """The box, built and watched by watchers, which get the descriptors of given by their names.
+    def complete(
+        self, explain: Callable[[int], tuple[str, str]], watchers: Watchers, given: Callable[[], dict[str, int]]
+    ) -> Waits[Box]:
+        """The box, built and watched by watchers, which get the descriptors that given opens, by their names.
 
         Raises TierUnavailableError where the host does not deliver it.
         """
@@ -297,12 +303,15 @@ class Making:
         until = time.monotonic() + MAKING_SECONDS
         yield from _made(box, until, explain)
         yield from _ready(box, until)
+        opened = given()
         try:
             if box.listener < 0:
                 watchers = {name: each for name, each in watchers.items() if name != "syscalls"}
-            self._warden.watch(box.pid, watchers, self._given(given))  # nothing has run in it yet
+            self._warden.watch(box.pid, watchers, self._given(opened))  # nothing has run in it yet
         finally:
             box.let_go_of_listener()
+            for descriptor in opened.values():
+                os.close(descriptor)
         self._close_ends()
         box.channel.setblocking(False)
         if box.life:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _socket
 import os
 import threading
+import time
 from typing import get_args
 
 from ringfence.errors import ProtocolError
@@ -18,8 +19,8 @@ CAPS: dict[str, CapKind] = {name: name for name in get_args(CapKind)}
 
 
 class Cap:
-    """A cap that was met. run and pid as the box counts processes: the first of the run (0: unknown), the one that was killed (0:
-    none). at: nanoseconds of the monotonic clock."""
+    """A cap that was met. limit and observed: seconds, bytes or a count. run and pid as the box counts processes: the first of
+    the run (0: unknown), the one that was killed (0: none). at: nanoseconds of the monotonic clock."""
 
     __slots__ = ("at", "by", "ends_box", "ends_run", "kind", "limit", "observed", "pid", "run")
 
@@ -29,7 +30,8 @@ class Cap:
         if kind is None:
             raise ProtocolError("the warden sent a cap that is not known.")
         self.kind: CapKind = kind
-        self.limit, self.observed = _number(fields, "limit"), _number(fields, "observed")
+        unit = 1e6 if kind == "cpu" else 1  # which is told in microseconds
+        self.limit, self.observed = _number(fields, "limit") / unit, _number(fields, "observed") / unit
         self.by = _text(fields, "by")
         self.pid, self.run = _number(fields, "pid"), _number(fields, "run")
         ends = _number(fields, "ends")
@@ -48,6 +50,27 @@ class Call:
         self.run, self.count = _number(fields, "run"), _number(fields, "count")
 
 
+class Refusals:
+    """A counter of the forks that the kernel refused: a descriptor of pids.events (Documentation/admin-guide/cgroup-v2.rst)."""
+
+    def __init__(self, events: int, limit: int, by: str) -> None:
+        self.events = events
+        self.fields: dict[str, object] = {"cap": b"processes", "limit": limit, "observed": limit, "by": by.encode()}
+        self.fields |= {"pid": 0, "run": 0, "ends": 0}
+        self._seen = self._read()
+
+    def grown(self) -> bool:
+        """Whether it counts more than when it was asked last."""
+        before, self._seen = self._seen, self._read()
+        return self._seen > before
+
+    def _read(self) -> int:
+        for line in os.pread(self.events, 256, 0).splitlines():
+            if line.startswith(b"max "):
+                return int(line[4:])
+        return 0
+
+
 class Evidence:
     """The reading end of one box's evidence."""
 
@@ -61,6 +84,11 @@ class Evidence:
         self.failed = ""  # why the warden has ended the box without a cap
         self._guard = threading.Lock()
         self.dropped = 0  # records that found no room: what is known is not all
+        self._counter: Refusals | None = None
+
+    def count(self, counter: Refusals) -> None:
+        """What the kernel refuses from now on, and counter counts, is evidence too."""
+        self._counter = counter
 
     def read(self) -> None:
         """Take what has come, without waiting."""
@@ -68,6 +96,8 @@ class Evidence:
             self._read()
 
     def _read(self) -> None:
+        if self._counter and self._counter.grown():
+            self.caps.append(Cap(time.monotonic_ns(), self._counter.fields))
         while True:
             try:
                 packet, _ = wire.receive(self.socket, 0)

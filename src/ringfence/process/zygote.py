@@ -7,6 +7,7 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Sequence
 
 from ringfence.errors import HostError, SandboxLostError
 from ringfence.guest import wire
@@ -37,6 +38,7 @@ class Zygote:
         finally:
             theirs.close()
         self.socket = ours
+        self._removed: Sequence[str] = ()
 
     def send(self, request: dict[str, object], descriptors: list[int]) -> None:
         """Raises SandboxLostError when the zygote is gone."""
@@ -44,6 +46,12 @@ class Zygote:
             wire.send(self.socket, request, descriptors)
         except OSError:
             raise SandboxLostError("the process that makes boxes has died.") from None
+
+    def remove_at_end(self, prefixes: Sequence[str]) -> None:
+        """Have folders that begin so removed when this process is gone, however it ends: its control groups."""
+        if prefixes and prefixes != self._removed:
+            self._removed = prefixes
+            self.send({"op": "groups", "prefixes": list(prefixes)}, [])
 
     def close(self) -> None:
         """End every box and the zygote, and reap it."""

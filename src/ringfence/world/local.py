@@ -18,6 +18,7 @@ from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
 from ringfence.process import classify
 from ringfence.process.command import Command, checked_text
+from ringfence.process.evidence import Refusals
 from ringfence.process.run import Run
 from ringfence.process.space import Space
 from ringfence.process.wait import Interrupted, Waits
@@ -398,11 +399,13 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
     since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes, making.ahead)
     try:
-        making.send(prepared.plan, prepared.trees)
+        making.send(prepared.plan, prepared.trees, prepared.left)
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
         box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.given)
+        if prepared.refusals:
+            box.evidence.count(Refusals(*prepared.refusals))
         if "syscalls" in prepared.watchers and not box.observed:
             enforcement = enforcement.unobserved("refusals are not observed here")
         if watch:

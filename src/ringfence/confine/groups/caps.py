@@ -2,40 +2,77 @@
 
 from __future__ import annotations
 
-from ringfence.confine import processes
-from ringfence.confine.groups.places import COMMANDS, PERIOD_US, PLACES, Groups
+import os
+from collections.abc import Mapping
+
+from ringfence.confine import limits, processes
+from ringfence.confine.groups.places import BACKSTOP, PERIOD_US, PLACES, Groups
 from ringfence.confine.limits import Lacking, Offer
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
+NAMES = {BACKSTOP: "pids"}
+TOLD_APART = "runs at the same time, or beside what an earlier one left, each by its processes"
 LEAVES = "a box of root without namespaces can leave its group"
 LEAST_QUOTA_US = 1000  # a smaller one is refused (Documentation/scheduler/sched-bwc.rst)
 
 
 def groups_for(policy: ResolvedPolicy, *, floor: bool) -> Groups:
     """Groups for what the policy caps. floor: of a box without namespaces, where only a group counts processes."""
-    limits = policy.limits
+    asked = policy.limits
     wanted: dict[str, int | None] = {}
-    if limits.max_processes is not None:
-        wanted["pids"] = limits.max_processes + 1 + processes.RESERVE
-        wanted[COMMANDS] = limits.max_processes + 1
+    if asked.memory_bytes is not None:
+        wanted["memory"] = asked.memory_bytes
+    if asked.cpu_seconds is not None:
+        wanted["cpuacct"] = None
+    if asked.max_processes is not None:
+        wanted["pids"] = asked.max_processes
     elif floor:
-        wanted["pids"] = processes.BACKSTOP
-    if limits.cpu_limit is not None:
-        wanted["cpu"] = max(LEAST_QUOTA_US, round(limits.cpu_limit * PERIOD_US))
+        wanted[BACKSTOP] = processes.BACKSTOP
+    if asked.cpu_limit is not None:
+        wanted["cpu"] = max(LEAST_QUOTA_US, round(asked.cpu_limit * PERIOD_US))
     return PLACES.take(wanted)
 
 
 def offer(policy: ResolvedPolicy, groups: Groups, *, floor: bool) -> Offer:
     """What the groups that a box has hold, and why they do not hold the rest."""
     asked = policy.limits.max_processes is not None
-    wanted = COMMANDS if asked else "pids"
-    group = groups.of(wanted)
-    if group is None:
-        return {"max_processes": Lacking(groups.missing[wanted])} if wanted in groups.missing else {}
-    notes = ["" if asked else processes.NOTHING_ASKED, LEAVES if floor else ""]
-    level = Level.PARTIAL if floor else Level.FULL
-    return {"max_processes": Enforced(level, f"{group.version} pids", "; ".join(filter(None, notes)))}
+    notes = {"max_processes": "" if asked else processes.NOTHING_ASKED, "cpu": TOLD_APART}
+    said: dict[str, Enforced | Lacking] = {}
+    for cap, controller in {"memory": "memory", "max_processes": "pids" if asked else BACKSTOP, "cpu": "cpuacct"}.items():
+        group = groups.of(controller)
+        if group is not None:
+            note = "; ".join(filter(None, (notes.get(cap, ""), LEAVES if floor else "")))
+            by = f"{group.version} {NAMES.get(controller, controller)}"
+            said[cap] = Enforced(Level.PARTIAL if floor else Level.FULL, by, note)
+        elif controller in groups.missing:
+            said[cap] = Lacking(groups.missing[controller])
+    return said
+
+
+def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, object]]:
+    """Who of the warden watches a box of this policy: what its groups hold by them, the rest as limits.py has it."""
+    wanted = limits.watchers(policy)
+    if groups.of("memory"):
+        wanted["memory_group"] = wanted.pop("memory")
+    if "cpu" in wanted and (group := groups.of("cpuacct")):
+        wanted["cpu"] = {**wanted["cpu"], "unified": int(group.unified)}
+    return wanted
+
+
+def given(groups: Groups) -> dict[str, int]:
+    """What they get for it: descriptors of the folders of groups, by name; the caller closes them."""
+    memory, cpu = groups.of("memory"), groups.of("cpuacct")
+    folders = {"memory_group": memory and memory.capped, "cpu_group": cpu and cpu.folder}
+    return {name: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for name, folder in folders.items() if folder}
+
+
+def refusals(policy: ResolvedPolicy, groups: Groups) -> tuple[int, int, str] | None:
+    """The descriptor of what counts refused forks, with the cap on processes and its mechanism; None where nothing counts."""
+    group, most = groups.of("pids"), policy.limits.max_processes
+    if group is None or most is None:
+        return None
+    return groups.hold(os.open(f"{group.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC)), most, f"{group.version} pids"
 
 
 def with_quota(affinity: Offer, groups: Groups, *, floor: bool) -> Offer:

@@ -23,6 +23,8 @@ from ringfence.confine.cgroups import Hierarchy
 PERIOD_US = 100_000
 """The period of a share of CPU time: the kernel's own default (Documentation/scheduler/sched-bwc.rst)."""
 EMPTYING_SECONDS = 2.0
+LEAST_OWN_BYTES = 128 << 20
+"""What a box's own processes may take at least; with modules that programs find imported, as much again as its commands."""
 KEPT = 8
 """Groups of ended boxes that the next ones enter: making one takes longer than entering it."""
 KEPT_BYTES = 16 << 20
@@ -30,8 +32,11 @@ KEPT_BYTES = 16 << 20
 
 
 COMMANDS = "commands"
-"""Beside the controllers: how many processes may be in a group below, of commands alone; wanted together with pids."""
-BELOW = ("own", "commands")
+"""The group within that of a box in version 1: what is capped counts there, and the box's own processes rest outside."""
+BACKSTOP = "backstop"
+"""Beside the controllers: a bound of all processes of a box, its own too."""
+OWN, RESERVE = 2, 16
+"""Processes of a box beside its commands: its first and the interpreter that programs are forked from; and what they may start."""
 
 
 class Group:
@@ -43,28 +48,28 @@ class Group:
         self.folder, self.limits, self.unified = folder, dict(limits), unified
         self.refused: tuple[str, ...] = ()  # the controller whose limit could not be set
 
-    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        return os.open(f"{self.folder}/{name}", flags | os.O_CLOEXEC)
-
     @property
     def has_room(self) -> bool:
-        """Whether commands are in a group below, and what the box must still start can step into another beside it."""
-        return COMMANDS in self.limits
+        """Whether commands are in a group of their own. In version 2 a process that changes its group waits long."""
+        return not self.unified and ("memory" in self.limits or "pids" in self.limits)
+
+    @property
+    def capped(self) -> str:
+        """The folder where what is capped counts."""
+        return f"{self.folder}/{COMMANDS}" if self.has_room else self.folder
 
     def write(self, name: str, value: int | str) -> None:
-        descriptor = self.open(name, os.O_WRONLY)
-        try:
-            os.write(descriptor, str(value).encode())
-        finally:
-            os.close(descriptor)
+        write(f"{self.folder}/{name}", value)
 
-    def entries(self) -> list[int]:
-        """The files by which a process of one thread enters: it writes 0. With room: that beside, and that of commands."""
-        name = "cgroup.procs" if self.unified else "tasks"
-        return [self.open(f"{below}/{name}", os.O_WRONLY) for below in (BELOW if self.has_room else (".",))]
+    def tasks(self, folder: str) -> int:
+        """The file by which a process of one thread enters: it writes 0."""
+        return os.open(f"{folder}/{'cgroup.procs' if self.unified else 'tasks'}", os.O_WRONLY | os.O_CLOEXEC)
 
-    def set(self) -> None:
-        """Write every limit. Raises OSError."""
+    def make(self) -> None:
+        """Make the folder and write every limit. Raises OSError."""
+        os.mkdir(self.folder)
+        if self.has_room:
+            os.mkdir(self.capped)
         for controller, value in self.limits.items():
             if value is not None:
                 self.refused = (controller,)
@@ -74,7 +79,7 @@ class Group:
     def end(self) -> bool:
         """Kill what is in it, and whether it is empty then."""
         until = time.monotonic() + EMPTYING_SECONDS
-        while pids := [pid for below in (".", *BELOW) for pid in _pids(f"{self.folder}/{below}")]:
+        while pids := [pid for folder in (self.folder, f"{self.folder}/{COMMANDS}") for pid in _pids(folder)]:
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -91,33 +96,41 @@ class Group:
         return "cgroup v2" if self.unified else "cgroup v1"
 
 
+def write(path: str, value: int | str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, str(value).encode())
+    finally:
+        os.close(descriptor)
+
+
 def _set_memory(group: Group, value: int) -> None:
     if group.unified:
         group.write("memory.max", value)
-        _set_where_there(group, "memory.swap.max", 0)
+        _set_where_there(f"{group.folder}/memory.swap.max", 0)
         return
-    group.write("memory.limit_in_bytes", value)
-    _set_where_there(group, "memory.memsw.limit_in_bytes", value)  # memory and swap together
-    group.write("memory.oom_control", 1)  # the box stands still at its cap, and who watches it picks what ends
+    write(f"{group.capped}/memory.limit_in_bytes", value)
+    _set_where_there(f"{group.capped}/memory.memsw.limit_in_bytes", value)  # memory and swap together
+    write(f"{group.capped}/memory.oom_control", 1)  # it stands still at its cap, and who watches it picks what ends
+    # Around it a bound for the box's own processes, which nothing of a command's is charged to: the kernel kills there.
+    group.write("memory.limit_in_bytes", value + max(value, LEAST_OWN_BYTES))
 
 
-def _set_where_there(group: Group, name: str, value: int) -> None:
+def _set_where_there(path: str, value: int) -> None:
     try:
-        group.write(name, value)
+        write(path, value)
     except FileNotFoundError:
         pass  # a kernel without swap, or that does not count it
 
 
 def _set_processes(group: Group, value: int) -> None:
+    if group.has_room:
+        write(f"{group.capped}/pids.max", value)
+    group.write("pids.max", value + OWN + (RESERVE if group.has_room else 0))
+
+
+def _set_backstop(group: Group, value: int) -> None:
     group.write("pids.max", value)
-
-
-def _set_commands(group: Group, value: int) -> None:
-    for below in BELOW:
-        os.mkdir(f"{group.folder}/{below}")
-    if group.unified:
-        group.write("cgroup.subtree_control", "+pids")
-    group.write(f"{BELOW[-1]}/pids.max", value)
 
 
 def _set_share(group: Group, value: int) -> None:
@@ -128,7 +141,7 @@ def _set_share(group: Group, value: int) -> None:
         group.write("cpu.cfs_quota_us", value)
 
 
-_SETTERS = {"memory": _set_memory, "pids": _set_processes, COMMANDS: _set_commands, "cpu": _set_share}
+_SETTERS = {"memory": _set_memory, "pids": _set_processes, BACKSTOP: _set_backstop, "cpu": _set_share}
 
 
 class Groups:
@@ -136,27 +149,37 @@ class Groups:
 
     def __init__(self, groups: list[Group], missing: Mapping[str, str]) -> None:
         self.all, self.missing = groups, missing
+        self.prefixes: tuple[str, ...] = ()  # how the paths of all that this process makes begin
+        self._open: list[int] = []
+
+    def hold(self, descriptor: int) -> int:
+        """Close it with the groups."""
+        self._open.append(descriptor)
+        return descriptor
 
     def of(self, controller: str) -> Group | None:
         return next((group for group in self.all if controller in group.limits), None)
 
     @property
-    def room(self) -> bool:
-        return any(group.has_room for group in self.all)
+    def room(self) -> int:
+        """How many of them have a group of commands within."""
+        return sum(group.has_room for group in self.all)
 
     def entries(self) -> list[int]:
-        """Descriptors for the first process of the box, which enters by them before it does anything else; those of room first."""
-        order = sorted(self.all, key=lambda group: not group.has_room)
-        return [entry for group in order for entry in group.entries()]
+        """Descriptors for the first process of the box, which enters by them before it does anything else: those that have a group
+        of commands within, the groups of commands, the others."""
+        room = [group for group in self.all if group.has_room]
+        folders = [(group, group.folder) for group in room] + [(group, group.capped) for group in room]
+        folders += [(group, group.folder) for group in self.all if not group.has_room]
+        return [group.tasks(folder) for group, folder in folders]
 
     def release(self) -> None:
         """The box has ended: what is still in its groups is killed, they are removed or kept for another. Safe to call again."""
+        while self._open:
+            os.close(self._open.pop())
         groups, self.all = self.all, []
         for group in groups:
             PLACES.give_back(group)
-
-
-NONE = Groups([], {})
 
 
 class Places:
@@ -168,6 +191,7 @@ class Places:
     def _begin(self) -> None:
         self._guard = threading.Lock()
         self._prefix = ""
+        self._prefixes: tuple[str, ...] = ()
         self._made = 0
         self._mounted: list[Hierarchy] = []
         self._lent: list[Group] = []
@@ -185,7 +209,9 @@ class Places:
             for hierarchy, limits in self._by_hierarchy(wanted, missing):
                 found += self._take(hierarchy, limits, missing)
             self._lent += found
-            return Groups(found, missing)
+            groups = Groups(found, missing)
+            groups.prefixes = self._prefixes
+            return groups
 
     def _by_hierarchy(
         self, wanted: Mapping[str, int | None], missing: dict[str, str]
@@ -193,7 +219,7 @@ class Places:
         """Each hierarchy that is to be used, with what is wanted of it."""
         chosen: dict[str, tuple[Hierarchy, dict[str, int | None]]] = {}
         for controller, value in wanted.items():
-            kernels = "pids" if controller == COMMANDS else controller
+            kernels = "pids" if controller == BACKSTOP else controller
             place = next((each for each in self._mounted if kernels in each.controllers), None)
             if place is None:
                 missing[controller] = "no hierarchy of control groups here has it for us"
@@ -209,8 +235,7 @@ class Places:
         self._made += 1
         group = Group(f"{place.group}/{self._prefix}{self._made}", limits, place.unified)
         try:
-            os.mkdir(group.folder)
-            group.set()
+            group.make()
             return [group]
         except OSError as error:
             _remove(group.folder)
@@ -250,6 +275,7 @@ class Places:
         self._mounted = [*first, *last]
         for each in self._mounted:
             _reclaim(each.group, namespace)
+        self._prefixes = tuple(f"{each.group}/{self._prefix}" for each in self._mounted)
 
     def end(self) -> None:
         """Of the process: all its groups are removed. Boxes that are still open have ended, or end with them."""
@@ -312,7 +338,7 @@ def _is_clean(group: Group) -> bool:
 
 
 def _remove(folder: str) -> bool:
-    for each in (*(f"{folder}/{below}" for below in BELOW), folder):
+    for each in (f"{folder}/{COMMANDS}", folder):
         try:
             os.rmdir(each)
         except FileNotFoundError:

@@ -7,7 +7,7 @@ import signal
 import time
 
 from ringfence.guest import kernel, wire
-from ringfence.guest.warden import memory, syscalls
+from ringfence.guest.warden import cpu, memory, memory_group, syscalls
 from ringfence.guest.warden.watched import NEVER, Watched, Watcher
 
 TYPE_CHECKING = False
@@ -43,8 +43,18 @@ def _full(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return disk.Full(box, settings)
 
 
+def _memory_group(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    return memory_group.Grouped(box, settings)
+
+
+def _cpu(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    return cpu.Cpu(box, settings)
+
+
 MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "memory": _memory,
+    "memory_group": _memory_group,
+    "cpu": _cpu,
     "syscalls": _syscalls,
     "disk": _disk,
     "full": _full,

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CAP, BY = b"memory", b"monitor"
+CAP = b"memory"
 TICK = 0.2
 """Seconds between two looks at an idle box, and at most between two at any: with what a look takes, below a quarter."""
 SOONEST = 0.01
@@ -34,6 +34,8 @@ ENOUGH = 2
 
 class Monitor(Watcher):
     """Settings: limit, in bytes."""
+
+    by = b"monitor"
 
     def __init__(self, box: Watched, settings: "dict[str, Any]") -> None:
         self.box, self.limit = box, settings["limit"]
@@ -105,7 +107,7 @@ class Monitor(Watcher):
         for pid in sorted(sizes, key=sizes.__getitem__, reverse=True):
             if self._kill(pid, used, found):
                 return
-        self.box.record(CAP, self.limit, used, BY, ends=True, box=True)
+        self.box.record(CAP, self.limit, used, self.by, ends=True, box=True)
         self.box.kill()
 
     def _kill(self, pid: int, used: int, found: tree.Tree) -> bool:
@@ -120,7 +122,7 @@ class Monitor(Watcher):
             inner, run = found.inner(pid), found.run_of(pid)
             victims = self._victims[run] = self._victims.get(run, 0) + 1
             ends = run > 0 and (inner == run or victims >= ENOUGH)
-            self.box.record(CAP, self.limit, used, BY, pid=inner, run=run, ends=ends)
+            self.box.record(CAP, self.limit, used, self.by, pid=inner, run=run, ends=ends)
             if ends:
                 self.box.end_run(run, CAP)
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)

@@ -57,6 +57,8 @@ class Watched:
         self.evidence.setblocking(False)
         self.watch.setblocking(False)
         self.watchers: list[Watcher] = []
+        self.always_contested = False
+        self.contested = False  # the guest says that its runs overlap, or that one began beside what another left
         self.template = 0  # the pid in the box that the guest says its template has
         self._add, self._drop = add, drop
         self._template = (0, 0)  # its pid in the box, and on the host
@@ -127,6 +129,9 @@ class Watched:
                 return False
             self._words -= 1
             said = wire.decode(packet) if self._words else None  # a guest that talks on would keep the warden from the others
+            if said in ({"contested": 1}, {"contested": 2}):
+                self.contested, self.always_contested = True, said == {"contested": 2}
+                return True
             pid = said.get("template") if isinstance(said, dict) else None
             if not isinstance(pid, int) or not 0 <= pid <= MAX_PID:
                 raise wire.WireError("not what a guest says")
