@@ -111,19 +111,8 @@ def prepare(
     notes = (*tools.notes, *covers.notes, *found.notes)
     watched = caps.watchers(policy, groups) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
-    return Prepared(
-        plan,
-        NAME,
-        enforced,
-        trees,
-        notes,
-        release,
-        covers.rules,
-        watchers=watched,
-        given=partial(caps.given, groups),
-        refusals=caps.refusals(policy, groups),
-        left=groups.prefixes,
-    )
+    grouped = caps.grouped(policy, groups)
+    return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, watchers=watched, grouped=grouped)
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:

@@ -202,14 +202,25 @@ def _nothing() -> None:
 
 
 @frozen
+class Grouped:
+    """What goes with the control groups of a box. given: opens what its watchers get, by name. refusals: what counts the forks that
+    the kernel refused (pids.events), the cap, its mechanism. left: how the paths of groups begin, which are to be removed when the
+    caller is killed.
+    """
+
+    given: Callable[[], dict[str, int]] = dict
+    refusals: tuple[int, int, str] | None = None
+    left: tuple[str, ...] = ()
+
+
+@frozen
 class Prepared:
     """A plan that can be carried out: its descriptors, and what it enforces, dimension by dimension.
 
     enforcement is asked for while the box is being made, since a part of it can be a walk over the workspace. release gives
     back what was taken for it (an id of the host, folders of its own) when the box has ended. covered: the rule behind each path
-    that is covered. watchers: who of the warden watches the box, by name, each with its settings (guest/warden/__init__.py); given:
-    opens what they get, by name. refusals: what counts the forks that the kernel refused (pids.events), the cap, its mechanism.
-    left: how the paths of folders begin that are to be removed when the caller is killed.
+    that is covered. watchers: who of the warden watches the box, by name, each with its settings (guest/warden/__init__.py).
+    grouped: what its control groups are for beside holding it.
     """
 
     plan: LaunchPlan
@@ -220,6 +231,4 @@ class Prepared:
     release: Callable[[], None] = _nothing
     covered: Mapping[str, str] = field(default_factory=dict)
     watchers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    given: Callable[[], dict[str, int]] = dict
-    refusals: tuple[int, int, str] | None = None
-    left: tuple[str, ...] = ()
+    grouped: Grouped = Grouped()  # nothing changes it

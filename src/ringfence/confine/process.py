@@ -11,7 +11,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import partial
 
 from ringfence.confine import disk
 from ringfence.confine.environment import environment_for, interpreters
@@ -83,17 +82,8 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
         **held,
     )
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
-    return Prepared(
-        plan,
-        NAME,
-        lambda: enforcement,
-        notes=notes,
-        release=release,
-        watchers=caps.watchers(policy, groups) | disk.watchers(policy, folder),
-        given=partial(caps.given, groups),
-        refusals=caps.refusals(policy, groups),
-        left=groups.prefixes,
-    )
+    watched, grouped = caps.watchers(policy, groups) | disk.watchers(policy, folder), caps.grouped(policy, groups)
+    return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, watchers=watched, grouped=grouped)
 
 
 def _private_folder() -> str:

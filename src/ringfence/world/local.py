@@ -399,13 +399,13 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
     since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes, making.ahead)
     try:
-        making.send(prepared.plan, prepared.trees, prepared.left)
+        making.send(prepared.plan, prepared.trees, prepared.grouped.left)
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
-        box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.given)
-        if prepared.refusals:
-            box.evidence.count(Refusals(*prepared.refusals))
+        box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.grouped.given)
+        if prepared.grouped.refusals:
+            box.evidence.count(Refusals(*prepared.grouped.refusals))
         if "syscalls" in prepared.watchers and not box.observed:
             enforcement = enforcement.unobserved("refusals are not observed here")
         if watch:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 
 from ringfence.confine import limits, processes
 from ringfence.confine.groups.places import BACKSTOP, PERIOD_US, PLACES, Groups
 from ringfence.confine.limits import Lacking, Offer
+from ringfence.confine.plan import Grouped
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
@@ -60,19 +62,20 @@ def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, o
     return wanted
 
 
-def given(groups: Groups) -> dict[str, int]:
-    """What they get for it: descriptors of the folders of groups, by name; the caller closes them."""
+def grouped(policy: ResolvedPolicy, groups: Groups) -> Grouped:
+    """What goes with the groups that a box has."""
+    pids, most = groups.of("pids"), policy.limits.max_processes
+    refusals = None
+    if pids and most is not None:
+        events = groups.hold(os.open(f"{pids.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC))
+        refusals = (events, most, f"{pids.version} pids")
+    return Grouped(partial(_given, groups), refusals, groups.prefixes)
+
+
+def _given(groups: Groups) -> dict[str, int]:
     memory, cpu = groups.of("memory"), groups.of("cpuacct")
     folders = {"memory_group": memory and memory.capped, "cpu_group": cpu and cpu.folder}
     return {name: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for name, folder in folders.items() if folder}
-
-
-def refusals(policy: ResolvedPolicy, groups: Groups) -> tuple[int, int, str] | None:
-    """The descriptor of what counts refused forks, with the cap on processes and its mechanism; None where nothing counts."""
-    group, most = groups.of("pids"), policy.limits.max_processes
-    if group is None or most is None:
-        return None
-    return groups.hold(os.open(f"{group.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC)), most, f"{group.version} pids"
 
 
 def with_quota(affinity: Offer, groups: Groups, *, floor: bool) -> Offer:
