@@ -183,6 +183,20 @@ def test_a_read_only_workspace_names_the_mode(workspace: Path, tmp_path: Path) -
         assert box.execute_command("touch new").outcome == Exited(0)
 
 
+def test_no_line_is_offered_that_would_not_do(workspace: Path, outside: Path) -> None:
+    """What the box's user may not touch by owner and mode, what a link hides, and a home as a whole."""
+    (outside / "closed").mkdir()
+    (outside / "closed").chmod(0o500 if os.getuid() else 0o750)
+    (outside / "way").symlink_to(outside)
+    acts = {f"touch {outside}/closed/new": "write", f"cat {outside}/way/rows": "read", f"touch {Path.home()}/rf-new": "write"}
+    if not os.getuid():  # the box of a root caller stands for the owner of the workspace
+        os.chown(workspace, 1000, 1000)
+    with Sandbox(SandboxConfig(workspace=workspace)) as box:
+        for command, kind in acts.items():
+            denial = only(box.execute_command(command).denials)
+            assert (denial.kind, denial.rule, denial.remedy) == (kind, "default", None), command
+
+
 def test_a_secret_outside_is_told_the_same_whether_it_is_there_or_not(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Path.home() if os.getuid() else Path("/opt")
     with tempfile.TemporaryDirectory(dir=base, prefix="rf-tests-") as home:
@@ -209,6 +223,10 @@ def test_a_program_that_is_not_in_the_box_and_is_outside_is_a_denial_of_its_star
     assert isinstance(refused.outcome, NotStarted)
     assert (denial.kind, denial.target, denial.remedy) == ("exec", str(tool), f"filesystem.read_only: [{tool}]")
     assert (missing.denials, isinstance(missing.outcome, NotStarted)) == ((), True)
+    said = subprocess.run(
+        [sys.executable, "-m", "ringfence", "run", "--", str(tool)], cwd=workspace, capture_output=True, check=False, timeout=60
+    )
+    assert f"exec {tool} refused by default; allowed by {denial.remedy}" in said.stderr.decode()
     with Sandbox(apply(denial.remedy or "", workspace, tmp_path / "policy.yaml")) as box:
         assert box.run([str(tool)]).outcome == Exited(7)
 

@@ -46,6 +46,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         try:
             result = _at_terminal(box, argv) if at_terminal else _piped(box, argv)
         except CommandError as error:  # it was not started
+            running.summary(error.result.denials, ())
             return running.complain(error)
         changes = running.changes_of(box)
     return running.status_of(result, box.denials(), changes)

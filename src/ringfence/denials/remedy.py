@@ -33,26 +33,23 @@ def for_path(policy: ResolvedPolicy, plan: LaunchPlan, path: str, decision: Deci
         return None
     if decision.rule == "filesystem.workspace" and write:
         return "mode: workspace-write"
-    opened = _existing(path) if write else os.path.realpath(path)
+    opened = path if not write or os.path.lexists(path) else os.path.dirname(path)
+    if os.path.realpath(opened) != opened:
+        return None  # a link on the way, which would still not be there
     try:
         found = os.lstat(opened)
     except OSError:
         return None
     if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)) or any(within(opened, each) for each in KERNELS):
         return None
-    home = os.path.expanduser("~")
-    if opened == "/" or built_in_rule(opened, home.rstrip("/")) or not _may(policy, plan, opened, found, write=write):
-        return None
-    if write and (opened in SYSTEM or within(os.path.realpath(home), opened)):
+    home = os.path.expanduser("~").rstrip("/")
+    if within(os.path.realpath(home), opened) or built_in_rule(opened, home) or (write and opened in SYSTEM):
+        return None  # nothing opens all of a home; and / holds it
+    if not _may(policy, plan, opened, found, write=write):
         return None
     if any(folder.path == opened for folder in (*policy.read_only, policy.workspace) if folder):
         return None  # it would say two things of one folder
     return line("filesystem.writable" if write else "filesystem.read_only", opened)
-
-
-def _existing(path: str) -> str:
-    """What would have to be open for path to be written: itself, or the folder that it would be made in."""
-    return os.path.realpath(path if os.path.lexists(path) else os.path.dirname(path))
 
 
 def _may(policy: ResolvedPolicy, plan: LaunchPlan, path: str, found: os.stat_result, *, write: bool) -> bool:
