@@ -1,6 +1,7 @@
 """How much memory processes hold: numbers from the host's /proc, each with what it leaves out."""
 
 import os
+import time
 
 from ringfence.guest.warden import tree
 
@@ -80,12 +81,19 @@ def files_in_memory(pid: int) -> "dict[tuple[int, int], int]":
     return found
 
 
+_host = (0.0, 0)
+FRESH = 0.005
+"""Seconds for which a number of the host is taken to stand: boxes that are looked at together share it."""
+
+
 def shared_on_host() -> int:
     """Bytes of all shared memory and memory files of the host (proc_meminfo(5)): no box can have taken more than it grew by."""
-    for line in tree.read("/proc/meminfo").splitlines():
-        if line.startswith(b"Shmem:"):
-            return int(line.split()[1]) << 10
-    return 0
+    global _host
+    now = time.monotonic()
+    if now - _host[0] > FRESH:
+        found = tree.read("/proc/meminfo").partition(b"\nShmem:")[2].split(None, 1)
+        _host = (now, int(found[0]) << 10 if found else 0)
+    return _host[1]
 
 
 def used_of(folder: int) -> int:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 CAP = b"memory"
 TICK = 0.2
-"""Seconds between two looks at an idle box, and at most between two at any: with what a look takes, below a quarter."""
-SOONEST = 0.01
+"""Seconds between two looks at an idle box: a run that meets its cap is found in less than a quarter."""
+SOONEST, LATEST = 0.01, 0.4
 RATE = 4 << 30
 """Bytes that a box is expected to take in a second at most: the next look comes when it could have reached its cap."""
 SHARE, LEAST_SHARE = 20, 4
 """A look that took n seconds is followed by no other for SHARE times n, or TICK; and in any case for LEAST_SHARE times n."""
+GRID = 0.05
+"""What is not urgent is looked at together, at multiples of this."""
 FILES_SECONDS = 1.0
 """The descriptors are gone through this often at least: what grows here can be hidden by what others of the host give back."""
 ENOUGH = 2
@@ -44,13 +46,10 @@ class Monitor(Watcher):
         self._device = os.fstat(self._folder).st_dev if self._folder >= 0 else -1
         self._dying: set[int] = set()
         self._victims: dict[int, int] = {}
-        self._template = (0, 0)  # its pid in the box, and on the host
         self._memory_files = (0.0, 0, 0)  # when they were gone through, their bytes, and the host's shared memory then
 
     def act(self, now: float) -> None:
-        if self.box.template != self._template[0]:
-            self._template = (self.box.template, self.box.tree().template)
-        if tree.is_idle(self.box.pid, self._template[1]):
+        if self.box.idle():
             self._dying.clear()
             self._victims.clear()
             self.due = (now // TICK + 1) * TICK  # all idle boxes together
@@ -64,7 +63,10 @@ class Monitor(Watcher):
             self._breach(used, sizes, found)
         ended = time.monotonic()
         took = ended - began
-        self.due = ended + max(took * LEAST_SHARE, min(TICK, max(SOONEST, (self.limit - used) / RATE, took * SHARE)))
+        pause = min(LATEST, max(SOONEST, (self.limit - used) / RATE, min(TICK, took * SHARE)))
+        self.due = ended + max(took * LEAST_SHARE, pause)
+        if pause >= TICK:
+            self.due = self.due // GRID * GRID
 
     def _look(self, now: float) -> "tuple[int, dict[int, int], tree.Tree]":
         """What the box has taken, or a number that is larger and still below its cap; each process's part of it."""

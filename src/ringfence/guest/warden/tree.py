@@ -40,13 +40,15 @@ def is_idle(guest: int, template: int) -> bool:
 
 def children(pid: int) -> "list[int]":
     """The children of all threads of a process (needs CONFIG_PROC_CHILDREN). One that ends meanwhile may hide another."""
+    folder = f"/proc/{pid}/task"
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        # Each thread is a folder in it; most processes have one.
+        threads = [str(pid)] if os.stat(folder).st_nlink == 3 else os.listdir(folder)
     except OSError:
         return []
     found: list[int] = []
     for thread in threads:
-        listed = read(f"/proc/{pid}/task/{thread}/children", 1 << 20)
+        listed = read(f"{folder}/{thread}/children", 1 << 20)
         if listed:
             found += map(int, listed.split())
     return found
@@ -70,10 +72,10 @@ def level_of(guest: int) -> int:
 
 
 class Tree:
-    """Every live process below a guest, by pid of the host with its parent. template: its pid in the box, as the guest said."""
+    """Every process below a guest, by pid of the host with its parent. template: which of them is the guest's template, if any."""
 
     def __init__(self, guest: int, template: int = 0) -> None:
-        self.guest = guest
+        self.guest, self.template = guest, template
         self.processes: dict[int, int] = {}
         self._level = -1
         waiting = [guest]
@@ -83,12 +85,11 @@ class Tree:
                 if child not in self.processes and child != guest:
                     self.processes[child] = parent
                     waiting.append(child)
-        self.template = 0
-        if template:
-            for pid, parent in self.processes.items():
-                if parent == guest and self.inner(pid) == template:
-                    self.template = pid
-                    break
+
+    def child_with(self, inner: int) -> int:
+        """The child of the guest that has this pid in the box, 0 where there is none."""
+        own = (pid for pid, parent in self.processes.items() if parent == self.guest)
+        return next((pid for pid in own if self.inner(pid) == inner), 0) if inner else 0
 
     def inner(self, pid: int) -> int:
         """The pid that a process of the tree has in its box, 0 where it has ended."""

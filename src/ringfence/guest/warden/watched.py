@@ -112,14 +112,18 @@ class Watched:
             pass
 
     def tree(self) -> "tree.Tree":
-        """The live processes of the box as they are now."""
-        return tree.Tree(self.pid, self.template)
+        """The processes of the box as they are now."""
+        return tree.Tree(self.pid, self._template_here())
 
     def idle(self) -> bool:
         """Whether nothing runs in the box but its own."""
+        return tree.is_idle(self.pid, self._template_here())
+
+    def _template_here(self) -> int:
+        """The pid on the host of what the guest says is its template; looked for when it says so."""
         if self.template != self._template[0]:
-            self._template = (self.template, self.tree().template)
-        return tree.is_idle(self.pid, self._template[1])
+            self._template = (self.template, tree.Tree(self.pid).child_with(self.template))
+        return self._template[1]
 
     def hear(self) -> bool:
         """Take what the guest says; False when its end is closed. It is hostile: anything odd ends its box."""
