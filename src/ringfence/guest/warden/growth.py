@@ -1,7 +1,7 @@
 """What a box adds to shared folders of the host, watched by a process of its own: a walk takes long, and a disk can hang.
 
 Two steps. What the file systems have given out since the last walk bounds what the box can have taken, and costs one call to
-ask; only where that could exceed what is left are the folders walked, and a walk is followed by a pause of nine times its length.
+ask; only where that could exceed what is left are the folders walked, for a tenth of the time.
 """
 
 import os
@@ -20,8 +20,10 @@ SOONEST, TICK, LATEST = 0.02, 0.2, 1.0
 """Seconds between two looks: at least, at most while little is left or where nothing was written meanwhile, and at most at all."""
 RATES = (1 << 30, 200_000)
 """Bytes and files that a box is expected to add in a second at most: the next look comes when it could have reached its cap."""
-PAUSE, BLIND = 9, 49
-"""Times the length of a walk until the next one; the second where the file system does not say what it has given out."""
+DUTY, BLIND = 0.1, 0.02
+"""Of the time for walks; the second where a file system does not say what it has given out."""
+SAVED = 3.0
+"""Seconds of walking that are saved up at most, and there at the start: the first walks come when they are wanted."""
 SETTLING = 0.3
 """Seconds that what was told to end has before it is looked at again."""
 MAX_DESCRIPTORS = 20_000
@@ -42,7 +44,7 @@ class Growth:
         self.limits = [settings[name] or UNLIMITED for name in ("disk", "inodes")]
         self.allowed = list(self.limits)  # over its cap a box may shrink and not grow
         self.in_memory = held(self.private)
-        before, began = held(self.devices.values()), time.monotonic()
+        before = held(self.devices.values())
         found = usage.Walk(UNLIMITED, UNLIMITED, settings["since"] - usage.COARSE_NS).count(self.roots)
         now = held(self.devices.values())
         self.hidden = found.hidden
@@ -52,7 +54,7 @@ class Growth:
         self.last = now
         self.marks = [min(pair) for pair in zip(before, now, strict=True)]
         self.blind = settings["inodes"] and any(not os.fstatvfs(root).f_files for root in self.roots)
-        self.quiet_until = self._paused(began)
+        self.saved, self.asked = SAVED, time.monotonic()
 
     def look(self) -> "tuple[float, list[tuple[bytes, int, int]]]":
         """Seconds until the next look, and each cap that is exceeded: its name, its limit, what was found at least."""
@@ -66,11 +68,13 @@ class Growth:
         if min(left) >= 0 and not self.blind:
             soon = min(room / rate for room, rate in zip(left, RATES, strict=True))
             return min(LATEST, max(TICK if quiet else SOONEST, soon)), []
-        if now < self.quiet_until:
-            return min(TICK, max(SOONEST, self.quiet_until - now)), []
+        duty = BLIND if self.blind else DUTY
+        self.saved, self.asked = min(SAVED, self.saved + (now - self.asked) * duty), now
+        if self.saved <= 0 or (self.blind and self.saved < SAVED):
+            return min(TICK, max(SOONEST, -self.saved / duty)), []
         taken = self._taken(given_out, in_memory, self.allowed)
         exceeded = [kind for kind in (0, 1) if taken[kind] > self.allowed[kind]]
-        self.quiet_until = self._paused(now)
+        self.saved -= time.monotonic() - now
         return SOONEST, [(CAPS[kind], int(self.limits[kind]), taken[kind]) for kind in exceeded]
 
     def settle(self) -> None:
@@ -100,10 +104,6 @@ class Growth:
         left = MAX_DESCRIPTORS
         for pid in tree.Tree(self.guest).processes:
             left -= usage.nameless(pid, set(self.devices), walk, left)
-
-    def _paused(self, began: float) -> float:
-        now = time.monotonic()
-        return now + (now - began) * (BLIND if self.blind else PAUSE)
 
 
 def held(folders: "Any") -> "list[int]":
