@@ -192,15 +192,13 @@ def test_ordinary_programs_are_told_of_nothing(workspace: Path) -> None:
 SPAM = f"""
 {MAKE}
 import threading
-answers = {{}}
+answers = []
 def spam():
-    for _ in range(5000):
-        answer = call({NUMBERS["mount"]}, 0, 0, 0, 0, 0)
-        answers[answer] = answers.get(answer, 0) + 1
+    answers.extend([call({NUMBERS["mount"]}, 0, 0, 0, 0, 0) for _ in range(5000)])
 threads = [threading.Thread(target=spam) for _ in range(20)]
 [each.start() for each in threads]
 [each.join() for each in threads]
-print(sorted(answers), sum(answers.values()))
+print(sorted(set(answers)), len(answers))
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import gc
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ import pytest
 
 from ringfence.errors import ProtocolError, SandboxLostError
 from ringfence.guest import wire
+from ringfence.guest.warden.memory import Monitor
+from ringfence.guest.warden.syscalls import Listener
 from ringfence.guest.warden.watched import Watched
 from ringfence.outcome import CapHit, Exited
 from ringfence.process import zygote
@@ -123,6 +126,16 @@ def test_what_nobody_reads_is_counted_and_bounded(told: tuple[Watched, Evidence]
     finally:
         box.close()
         evidence.close()
+
+
+def test_nothing_is_kept_of_a_box_that_has_ended(told: tuple[Watched, Evidence]) -> None:
+    box, evidence = told
+    box.given[b"listener"], end = os.pipe()
+    box.watchers += [Listener(box, {"answers": b""}), Monitor(box, {"limit": 1})]
+    box.close()
+    evidence.close()
+    os.close(end)
+    assert {Listener, Monitor}.isdisjoint(type(each) for each in gc.get_referrers(box))
 
 
 def test_records_go_to_the_run_that_they_name(told: tuple[Watched, Evidence]) -> None:

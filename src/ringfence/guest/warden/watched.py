@@ -156,6 +156,7 @@ class Watched:
     def close(self) -> None:
         for watcher in self.watchers:
             watcher.close()
+        self.watchers.clear()  # each holds this box, and nothing here collects what holds itself
         self.evidence.close()
         self.watch.close()
         for descriptor in self.given.values():
