@@ -148,7 +148,7 @@ def test_a_cap_that_only_refuses_can_end_what_runs_where_something_sees_it(works
         box.run(["rm", "big"])
         ended = box.run(["dd", "if=/dev/zero", "of=big", "bs=1M", "count=2"])  # by itself, mostly before anybody looks
         assert ended.outcome == CapHit("disk", 1 << 20, 1 << 20, "tmpfs")
-    for cap in ("open_files", "file_size"):
+    for cap in ("open_files", "file_size", "processes"):  # of the last nothing was asked
         refused = SandboxConfig(limits=SandboxLimits(file_size_bytes=1 << 20, on_breach={cap: "kill"}))
         with pytest.raises(UnenforceableError, match=rf"on_breach.*{cap}"):
             Sandbox(refused).__enter__()

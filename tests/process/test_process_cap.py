@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.errors import UnenforceableError
-from ringfence.outcome import Exited, Level
+from ringfence.outcome import CapHit, Exited, Level
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 
 MOST = 20
@@ -109,3 +109,20 @@ def test_where_nothing_is_asked_a_backstop_stands_and_is_said_to_be_one(tier: st
         assert "backstop" in held.note and "4096" in held.note
         if held.by == "RLIMIT_NPROC":
             assert int(box.run(["bash", "-c", "ulimit -u"]).stdout) == 4096
+
+
+def test_a_fork_too_many_ends_the_run_where_the_policy_says_so_and_something_counts_them(tier_with_a_cap: str) -> None:
+    config = capped(tier_with_a_cap, on_breach={"processes": "kill"})
+    with Sandbox(capped(tier_with_a_cap)) as box:
+        counted = box.enforcement.max_processes.by.startswith("cgroup")
+    if not counted:
+        with pytest.raises(UnenforceableError, match=r"on_breach.*processes"):
+            Sandbox(config).__enter__()
+        return
+    with Sandbox(config) as box:
+        assert box.run(["true"]).ok
+        for code in (TAKE_ALL + "signal.pause()", TAKE_ALL + END_THEM):  # the second ends by itself, mostly before anybody looks
+            outcome = box.execute(code).outcome
+            assert isinstance(outcome, CapHit)
+            assert (outcome.kind, outcome.limit) == ("processes", MOST)
+            assert box.run(["true"]).ok

@@ -337,7 +337,7 @@ def _enforcement(
             if processors
             else {},
             disk.offer(policy),
-            observed=disk.observed(policy),
+            observed=disk.observed(policy) | caps.observed(policy, groups),
         ),
     )
 

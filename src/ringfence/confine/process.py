@@ -54,7 +54,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
             caps.with_quota(processors.offer(confined=False, quota=groups.of("cpu") is not None), groups, floor=True)
             if processors
             else {},
-            observed=disk.observed(policy, floor=True),
+            observed=disk.observed(policy, floor=True) | caps.observed(policy, groups),
         )
     except BaseException:
         release()

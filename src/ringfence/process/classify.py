@@ -9,7 +9,7 @@ import errno
 import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from ringfence.outcome import CapHit, Denial, Exited, NotStarted, Outcome, Reason, Signaled
 from ringfence.policy.config import SandboxLimits
@@ -55,6 +55,14 @@ def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None, caps: Sequ
     if number in CPU_SPENT and seconds is not None and used >= seconds * CPU_SPENT[signal.Signals(number)]:
         return CapHit("cpu", seconds, used, "rlimit")
     return Signaled(number)
+
+
+def of_breach(outcome: Outcome, caps: Sequence[Cap], kills: Set[str]) -> Outcome:
+    """The outcome where a cap that only refuses is to end the run, and the run ended by itself before anybody could."""
+    for cap in caps:
+        if cap.kind in kills and not isinstance(outcome, CapHit):
+            return CapHit(cap.kind, cap.limit, cap.observed, cap.by)
+    return outcome
 
 
 def denials(caps: Sequence[Cap], outcome: Outcome) -> tuple[Denial, ...]:

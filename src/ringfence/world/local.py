@@ -109,14 +109,15 @@ class LocalWorld:
         return run
 
     def result(self, run: Run, command: Command) -> Result:
-        outcome = run.outcome()
+        outcome = classify.of_breach(run.outcome(), run.caps, self.policy.limits.kills)
         output, error_output = run.output()
         caps = classify.denials(run.caps, outcome)
         if self.space:
             outcome, full = self.space.after_run(outcome, {denial.target for denial in caps})
             caps += full
-            for kind in self.space.new:
-                self.box.known(kind)
+        ending = (cap.kind for cap in run.caps if cap.kind in self.policy.limits.kills)
+        for kind in {*(self.space.new if self.space else ()), *ending}:
+            self.box.known(kind)
         caps += self._refused_calls(run)
         self.told += caps
         watched, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")

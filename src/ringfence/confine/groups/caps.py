@@ -59,7 +59,14 @@ def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, o
         wanted["memory_group"] = wanted.pop("memory")
     if "cpu" in wanted and (group := groups.of("cpuacct")):
         wanted["cpu"] = {**wanted["cpu"], "unified": int(group.unified)}
+    if (group := groups.of("pids")) and "processes" in observed(policy, groups) & policy.limits.kills:
+        wanted["forks"] = {"limit": policy.limits.max_processes, "by": f"{group.version} pids"}
     return wanted
+
+
+def observed(policy: ResolvedPolicy, groups: Groups) -> frozenset[str]:
+    """The caps of which groups count that they are met."""
+    return frozenset({"processes"} if groups.of("pids") and policy.limits.max_processes is not None else ())
 
 
 def grouped(policy: ResolvedPolicy, groups: Groups) -> Grouped:
@@ -69,13 +76,14 @@ def grouped(policy: ResolvedPolicy, groups: Groups) -> Grouped:
     if pids and most is not None:
         events = groups.hold(os.open(f"{pids.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC))
         refusals = (events, most, f"{pids.version} pids")
-    return Grouped(partial(_given, groups), refusals, groups.prefixes)
+    return Grouped(partial(_given, groups, "processes" in policy.limits.kills), refusals, groups.prefixes)
 
 
-def _given(groups: Groups) -> dict[str, int]:
-    memory, cpu = groups.of("memory"), groups.of("cpuacct")
+def _given(groups: Groups, ends: bool) -> dict[str, int]:
+    memory, cpu, pids = groups.of("memory"), groups.of("cpuacct"), groups.of("pids")
     folders = {"memory_group": memory and memory.capped, "cpu_group": cpu and cpu.folder}
-    return {name: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for name, folder in folders.items() if folder}
+    given = {name: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for name, folder in folders.items() if folder}
+    return given | ({"pids_events": os.open(f"{pids.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC)} if pids and ends else {})
 
 
 def with_quota(affinity: Offer, groups: Groups, *, floor: bool) -> Offer:

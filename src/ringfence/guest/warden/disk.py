@@ -15,13 +15,6 @@ RATES = (1 << 30, 200_000)
 """Bytes and files that a box is expected to add to its memory in a second at most."""
 
 
-def end_all(box: Watched, cap: bytes) -> None:
-    """All that runs in a box is ended: whose the files are nobody can tell."""
-    found = box.tree()
-    for run in {found.run_of(pid) for pid in found.processes} - {0}:
-        box.end_run(run, cap)
-
-
 class Monitor(Watcher):
     """Looks at shared folders, by a process of its own. Settings: those of growth.Growth."""
 
@@ -43,8 +36,7 @@ class Monitor(Watcher):
             raise OSError("the process that looks at its folders has ended")
         for line in said.splitlines():
             cap, limit, taken = line.split()
-            self.box.record(cap, int(limit), int(taken), b"monitor", ends=True)
-            end_all(self.box, cap)
+            self.box.end_all(cap, int(limit), int(taken), b"monitor")
 
     def close(self) -> None:
         os.close(self._reading)
@@ -75,9 +67,8 @@ class Full(Watcher):
         for kind, cap in enumerate(growth.CAPS):
             if not left[kind] and not self._full[kind]:
                 limit = min(sizes[kind], self.limits[kind] or sizes[kind])  # the size holds what was there at the start too
-                self.box.record(cap, limit, limit, b"tmpfs", ends=cap in self.ends)
-                if cap in self.ends:
-                    end_all(self.box, cap)
+                act = self.box.end_all if cap in self.ends else self.box.record
+                act(cap, limit, limit, b"tmpfs")
             self._full[kind] = not left[kind]
         if self.box.idle():
             self.due = (now // TICK + 1) * TICK  # all idle boxes together

@@ -51,6 +51,12 @@ def _cpu(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return cpu.Cpu(box, settings)
 
 
+def _forks(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    from ringfence.guest.warden import forks  # few policies let them end a run
+
+    return forks.Refused(box, settings)
+
+
 MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "memory": _memory,
     "memory_group": _memory_group,
@@ -58,6 +64,7 @@ MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "syscalls": _syscalls,
     "disk": _disk,
     "full": _full,
+    "forks": _forks,
 }
 """Each watcher by the name that the caller asks for it with."""
 

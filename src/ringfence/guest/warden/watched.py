@@ -20,6 +20,8 @@ PATIENCE = 2.0
 TIOCOUTQ = 0x5411  # asm-generic/ioctls.h: what was sent and not yet read (unix(7): SIOCOUTQ)
 MOST_WORDS = 10_000
 """Templates that a box can have in its life; a program may kill each, and starting one takes longer than hearing of it."""
+MOST_RUNS = 64
+"""Runs, and sessions of what runs left behind, that a guest is asked to end at once: more words find no room."""
 MAX_PID = 1 << 22  # PID_MAX_LIMIT, linux/threads.h
 
 
@@ -104,6 +106,17 @@ class Watched:
             self.kill()  # it does not read
             return
         self._add(self, Ending(self, run))
+
+    def end_all(self, cap: bytes, limit: int, observed: int, by: bytes) -> None:
+        """End all that runs in the box for a cap: whose doing it was nobody can tell. Where that is too much, the box ends."""
+        found = self.tree()
+        runs = {found.run_of(pid) for pid in found.processes} - {0}
+        whole = len(runs) > MOST_RUNS
+        self.record(cap, limit, observed, by, ends=True, box=whole)
+        for run in () if whole else runs:
+            self.end_run(run, cap)
+        if whole:
+            self.kill()
 
     def kill(self) -> None:
         try:
