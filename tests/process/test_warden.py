@@ -88,7 +88,8 @@ def test_a_guest_that_ends_no_run_loses_its_box_and_the_cap_is_told(tier: str) -
         code = "import os, sys; print(1, flush=True); os.fork(); " + HOG
         result = box.run([sys.executable, "-c", code], on_stdout=lambda _: os.kill(guest, signal.SIGSTOP))
         assert isinstance(result.outcome, CapHit)
-        assert (result.outcome.kind, result.outcome.enforced_by) == ("memory", "monitor: the whole box was ended")
+        assert result.outcome.kind == "memory"
+        assert result.outcome.enforced_by.endswith(": the whole box was ended")
         with pytest.raises(SandboxLostError):
             box.run(["true"])
 

@@ -63,6 +63,7 @@ class Zygote:
         self.helpers: dict[int, int] = {}
         self.groups: list[bytes] = []  # how the paths of the caller's control groups begin
         self.wardens: dict[int, tuple[int, int]] = {}  # pid and number, by pidfd
+        self.newest = 0  # the number of the last; a box may be asked for before its warden is
 
     def serve(self) -> None:
         while True:
@@ -139,7 +140,7 @@ class Zygote:
         for timer in timers:
             self.by_timer[timer] = made
             self.poll.register(timer, select.EPOLLIN)
-        if watched and all(number != watched for _, number in self.wardens.values()):
+        if 0 < watched <= self.newest and all(number != watched for _, number in self.wardens.values()):
             made.kill(b"warden")  # it has died before it had this box
         wire.send_to(report, {"pid": pid}, [made.pidfd])
 
@@ -160,6 +161,7 @@ class Zygote:
         """A fork that watches the boxes which the caller then gives it on control."""
         number = request["number"]
         assert isinstance(number, int)
+        self.newest = number
         pid = os.fork()
         if pid == 0:
             from ringfence.guest.warden import loop  # in the fork alone: no box has a page of it

@@ -253,6 +253,7 @@ class Making:
                 self._box.life.enter(self)  # while it is made it is not idle
                 timers.append(self._box.life.timer)
             zygote.current().send(request, [theirs.fileno(), reporting.fileno(), *timers])
+            self._warden.start()
         except OSError as error:
             if isinstance(error, RingfenceError):
                 raise

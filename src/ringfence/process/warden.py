@@ -19,20 +19,25 @@ Watchers = Mapping[str, Mapping[str, object]]
 
 
 class Warden:
-    """A running warden. It is never waited for: where it could not be started, its socket is closed."""
+    """A warden, running once start() was called. It is never waited for: where it could not be started, its socket is closed."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.zygote = zygote.current()
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        self.socket = ours
-        try:
-            self.zygote.send({"op": "warden", "number": number}, [theirs.fileno()])
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
+        self.socket, self._theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+
+    def start(self) -> None:
+        """Have it forked, after the box that needs it first was asked for. Safe to call again. Raises SandboxLostError."""
+        with _lock:
+            if self._theirs.fileno() >= 0:
+                try:
+                    self.zygote.send({"op": "warden", "number": self.number}, [self._theirs.fileno()])
+                finally:
+                    self._theirs.close()
+
+    def close(self) -> None:
+        self.socket.close()
+        self._theirs.close()
 
     def watch(self, pid: int, watchers: Watchers, given: Mapping[str, int]) -> None:
         """Give it a box: its guest's pid, who is to watch it, and descriptors by their names. Raises SandboxLostError."""
@@ -68,12 +73,12 @@ _number = 0
 
 
 def current() -> Warden:
-    """The warden of this process; a new one where there is none or where it died."""
+    """The warden of this process, which may still have to be started; a new one where there is none or where it died."""
     global _current, _number
     with _lock:
         if _current is None or not _current.alive():
             if _current is not None:
-                _current.socket.close()
+                _current.close()
                 _current = None
             _number += 1
             _current = Warden(_number)
@@ -85,7 +90,7 @@ def _forget() -> None:
     global _current, _lock
     _lock = threading.Lock()
     if _current is not None:
-        _current.socket.close()
+        _current.close()
         _current = None
 
 
