@@ -57,7 +57,7 @@ def _row(ran: str, result: Result) -> Row:
 def _short(outcome: Outcome) -> str:
     if isinstance(outcome, CapHit) and outcome.observed is not None:
         outcome = CapHit(outcome.kind, outcome.limit, round(outcome.observed, 2), outcome.enforced_by)
-    return repr(outcome)
+    return repr(outcome).replace(".0,", ",")
 
 
 def _lost(box: Sandbox) -> Row:
