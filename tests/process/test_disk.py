@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,3 +186,16 @@ def test_what_all_of_the_host_s_files_are_open_to_has_no_such_cap_and_is_refused
         Sandbox(config).__enter__()
     with Sandbox(replace(config, best_effort=["resources.disk_gib"])) as box:
         assert box.enforcement.disk.level is Level.NONE
+
+
+def test_what_a_run_left_behind_is_ended_too_and_the_box_tells_of_it(tier: str, workspace: Path) -> None:
+    fill = "for i in $(seq 200); do head -c 1M /dev/zero > f$i; sleep 0.02; done; sleep 60"
+    with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(disk_bytes=10 << 20))) as box:
+        assert box.execute_command(f"setsid sh -c '{fill}' > /dev/null 2>&1 &").ok
+        until = time.monotonic() + 30
+        while not box.denials() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert [(each.kind, each.target, each.evidence) for each in box.denials()] == [("cap", "disk", "observed")]
+        grown = len(list(workspace.iterdir()))
+        assert box.run(["true"]).denials == ()
+        assert 10 <= len(list(workspace.iterdir())) <= grown + 1

@@ -65,7 +65,7 @@ def of_breach(outcome: Outcome, caps: Sequence[Cap], kills: Set[str]) -> Outcome
     return outcome
 
 
-def denials(caps: Sequence[Cap], outcome: Outcome) -> tuple[Denial, ...]:
+def denials(caps: Sequence[Cap], outcome: Outcome | None) -> tuple[Denial, ...]:
     """One for each kind of cap that was met in a run and is not its outcome."""
     first: dict[str, Cap] = {}
     for cap in caps:

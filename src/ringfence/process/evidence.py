@@ -22,7 +22,7 @@ class Cap:
     """A cap that was met. limit and observed: seconds, bytes or a count. run and pid as the box counts processes: the first of
     the run (0: unknown), the one that was killed (0: none). at: nanoseconds of the monotonic clock."""
 
-    __slots__ = ("at", "by", "ends_box", "ends_run", "kind", "limit", "observed", "pid", "run")
+    __slots__ = ("at", "by", "ends_box", "ends_run", "kind", "limit", "observed", "pid", "run", "told")
 
     def __init__(self, at: int, fields: dict[str, object]) -> None:
         self.at = at
@@ -36,6 +36,7 @@ class Cap:
         self.pid, self.run = _number(fields, "pid"), _number(fields, "run")
         ends = _number(fields, "ends")
         self.ends_run, self.ends_box = bool(ends & 1), bool(ends & 2)
+        self.told = False
 
 
 class Call:
@@ -133,8 +134,18 @@ class Evidence:
             if not self.caps:
                 return []
             mine = [cap for cap in self.caps if cap.at >= since and (alone or cap.run in pids or not cap.run)]
+            for cap in mine:
+                cap.told = True
             self.caps = [cap for cap in self.caps if cap not in mine or (not cap.run and not alone)]
             return mine
+
+    def caps_of_none(self) -> list[Cap]:
+        """Take the records that no run was told of, where none is under way: of what runs have left behind."""
+        with self._guard:
+            self._read()
+            taken = [cap for cap in self.caps if not cap.told and not cap.ends_box]
+            self.caps = [cap for cap in self.caps if cap not in taken]
+            return taken
 
     def calls_of_run(self, pids: set[int], since: int, alone: bool) -> list[tuple[Call, str]]:
         """Take the refused calls of a run that has ended, as of_run() does its caps, each with whose it is where not the run's own.

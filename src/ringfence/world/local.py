@@ -173,6 +173,8 @@ class LocalWorld:
         """Everything that was observed until now; what runs under way were refused is told with their results."""
         evidence = self.box.evidence
         evidence.read()
+        if evidence.caps and not self.box.under_way:
+            self.told += classify.denials(evidence.caps_of_none(), None)
         if evidence.calls and not self.box.under_way:
             from ringfence.confine.seccomp.told import Told, denials
 
