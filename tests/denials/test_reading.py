@@ -93,6 +93,27 @@ def test_a_redirection_says_what_was_to_be_done() -> None:
         assert [each.writes for each in refusals(line, command)] == [writes], command
 
 
+STACKS = {
+    "java.io.FileNotFoundException: /x (No such file or directory)\n"
+    "\tat java.base/java.io.FileOutputStream.open0(Native Method)\n\tat W.main(W.java:1)": True,
+    "java.nio.file.NoSuchFileException: /x\n\tat java.base/sun.nio.fs.UnixException.translate(UnixException.java:92)\n"
+    "\tat java.base/java.nio.file.Files.newOutputStream(Files.java:228)": True,
+    "Error: ENOENT: no such file or directory, open '/x'\n    at async open (node:internal/fs/promises:637:25)\n"
+    "    at async Object.writeFile (node:internal/fs/promises:1216:14)": True,
+    "java.nio.file.NoSuchFileException: /x\n\tat java.base/java.nio.file.Files.newByteChannel(Files.java:380)": None,
+    "Error: ENOENT: no such file or directory, open '/x'\n    at writeFile (/srv/own.js:1:1)": None,
+    "    self.path.write_text('x')\n  File \"pathlib.py\", line 1, in write_text\n    with self.open(mode='w') as f:\n"
+    "FileNotFoundError: [Errno 2] No such file or directory: '/x'": True,
+    "    open('/x', 'a')\nFileNotFoundError: [Errno 2] No such file or directory: '/x'": True,
+    "    open('/x', 'rb')\nFileNotFoundError: [Errno 2] No such file or directory: '/x'": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STACKS)
+def test_a_stack_says_what_was_to_be_done(text: str) -> None:
+    assert [(each.number, each.paths, each.writes) for each in refusals(text)] == [(ENOENT, ("/x",), STACKS[text])]
+
+
 HOSTS = {
     "curl: (6) Could not resolve host: a.test": Unreached("a.test", 0),
     "curl: (7) Failed to connect to 203.0.113.9 port 81 after 0 ms: Couldn't connect to server": Unreached("203.0.113.9", 81),

@@ -90,7 +90,6 @@ def apply(remedy: str, workspace: Path, file: Path) -> SandboxConfig:
     return SandboxConfig.from_file(file)
 
 
-JAVA = 'public class W {{ public static void main(String[] a) throws Exception {{ new java.io.FileWriter("{0}/new").close(); }} }}'
 ACTS = {
     "sh writes": "echo x > {0}/new",
     "a mode of its own": "echo x > {0}/rows",
@@ -106,7 +105,6 @@ ACTS = {
     "git locks": "git config --file {0}/new a.b c",
     "gcc": "echo 'int main() {{}}' | gcc -o {0}/new -x c -",
     "make": "printf 'all:\\n\\tcp Makefile {0}/new\\n' > Makefile; make",
-    "java": f"echo '{JAVA}' > W.java; java W.java",
     "cat": "cat {0}/rows",
     "ls": "ls {0}",
     "a link out": "ln -s {0}/rows way; cat way",

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ringfence.policy.resolve import ResolvedPolicy
 
 MAX_DENIALS = 20
+MAX_COMMAND = 1 << 18
+"""Characters of a command that are looked through for words, folders and hosts."""
 INFERRED = "inferred"
 _FOLDERS = re.compile(r"(?:\bcd|-C) +['\"]?(/[^\s'\";&|]{1,1024})")
 MAX_FOLDERS = 3
@@ -50,7 +52,7 @@ class Inference:
     def of_run(self, text: str, command: str, cwd: str, outcome: Outcome) -> tuple[Denial, ...]:
         """The denials of one run, each target and kind once. text: the end of its stderr. command: what was run, as text."""
         found: dict[tuple[str, str], Denial] = {}
-        for denial in self._all(text, command, cwd, outcome):
+        for denial in self._all(text, command[:MAX_COMMAND], cwd, outcome):
             found.setdefault((denial.kind, denial.target), denial)
             if len(found) >= MAX_DENIALS:
                 break
