@@ -81,6 +81,27 @@ def test_a_program_cannot_give_itself_more_cores() -> None:
         assert box.execute(MORE).ok
 
 
+BUSY = """
+import os, time
+os.sched_setaffinity(0, range(os.sysconf('SC_NPROCESSORS_CONF'))) if {} else None
+for _ in range(4):
+    if os.fork() == 0:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            pass
+        os._exit(0)
+for _ in range(4):
+    os.wait()
+"""
+
+
+def test_a_box_uses_no_more_than_its_cores() -> None:
+    with Sandbox(SandboxConfig(limits=SandboxLimits(cpu_limit=1))) as box:
+        usage = box.execute(BUSY.format("cgroup" in box.enforcement.cpu_share.by)).raise_for_status().usage
+        # A quota is of periods of a tenth of a second: one may begin and one may end in the middle.
+        assert usage.cpu_user_seconds + usage.cpu_system_seconds <= 1.3 * usage.wall_seconds
+
+
 def test_a_box_never_runs_on_a_processor_that_its_caller_may_not(tier: str) -> None:
     own = os.sched_getaffinity(0)
     only = max(own)
