@@ -48,7 +48,7 @@ def account(case: Case, place: Place) -> Account:
     alive = process.poll() is None
     end(process)
     process.wait()
-    made = [entry.stat() for entry in os.scandir(folder)]
+    made = [os.lstat(folder / name) for name in os.listdir(folder)]
     return Account(spent, peak, sum(each.st_blocks * 512 for each in made), len(made), alive)
 
 
@@ -79,9 +79,9 @@ def _resident(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/statm") as file:
             held = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            if os.readlink(entry.path).startswith("/memfd:"):
-                held += os.stat(entry.path).st_blocks * 512
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{number}").startswith("/memfd:"):
+                held += os.stat(f"/proc/{pid}/fd/{number}").st_blocks * 512
     except (OSError, IndexError):
         return 0
     return held

@@ -6,7 +6,18 @@ from truth.case import Case, Truth, fools
 
 _SPIN = "while True: pass"
 _IGNORES = "import signal\nfor n in (signal.SIGXCPU, signal.SIGTERM, signal.SIGINT): signal.signal(n, signal.SIG_IGN)\n"
-_CPU = {"cpu_seconds": 2}
+_TREE = "for i in 1 2 3 4 5; do python3 -c 'import time\nwhile time.process_time() < 0.8: pass' & done; wait; echo end"
+_FORKED = """
+import os, time
+for _ in range(6):
+    if not os.fork():
+        while time.process_time() < 0.7:
+            pass
+        os._exit(0)
+for _ in range(6):
+    os.wait()
+"""
+_TREE_CPU = {"cpu_seconds": 2}
 _CPU = {"cpu_seconds": 1}
 
 
@@ -43,6 +54,8 @@ CASES: tuple[Case, ...] = (
     _cpu("while :; do :; done"),
     _cpu(_IGNORES + _SPIN, code=True, fools=True),
     _cpu("echo 'Timed out after 60 seconds' >&2; while :; do :; done", fools=True),
+    _cpu(_TREE, limits=_TREE_CPU, fools=True),
+    _cpu(_FORKED, limits=_TREE_CPU, code=True, fools=True),
     fools("kill -XCPU $$", "signaled 24", limits=_CPU),
     fools("kill -KILL $$", "signaled 9", limits=_CPU),
     fools("sleep 0.3; exit 152", "exited 152", limits=_CPU),
