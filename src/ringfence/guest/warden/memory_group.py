@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 AGAIN = 0.005
 PATIENCE = 1.0
 """Seconds that a process which was killed has to be gone, before another is killed as well."""
+SLACK = 4 << 20
+"""How far below its limit a group can stand still: the largest charge that it waits for is a huge page, and what is kept ahead
+of use for each processor is no more (mm/memcontrol.c: MEMCG_CHARGE_BATCH)."""
 
 
 class Grouped(Monitor):
@@ -55,10 +58,13 @@ class Grouped(Monitor):
         self._dying = {pid for pid in self._dying & found.processes.keys() if tree.parent_of(pid)}
         if self._dying and now < self._until:
             return
+        used = self._usage()
+        if used < self.limit - SLACK:
+            return  # what was killed has given its memory back; those that stood still have not all been woken yet
         self._until = now + PATIENCE
         running = {found.run_of(pid) for pid in found.processes}
         self._victims = {run: count for run, count in self._victims.items() if run in running}
-        self._breach(self._usage(), {pid: measure.resident(pid) for pid in found.processes if pid not in self._dying}, found)
+        self._breach(used, {pid: measure.resident(pid) for pid in found.processes if pid not in self._dying}, found)
 
     def _usage(self) -> int:
         descriptor = self._open("memory.usage_in_bytes", os.O_RDONLY)
