@@ -18,9 +18,9 @@ from ringfence.sync import Sandbox, SandboxConfig
 def test_the_private_folders_of_a_box_have_a_bound_of_bytes_and_of_files_that_the_outside_can_read() -> None:
     with Sandbox() as box:
         bounds = os.fstatvfs(box._open().box.scratch)
-        assert (bounds.f_blocks * bounds.f_frsize, bounds.f_files) == (1 << 30, 524288)  # half of the cap on memory
+        assert (bounds.f_blocks * bounds.f_frsize, bounds.f_files) == (1 << 30, 262144)  # half of the cap on memory
         inside = box.execute_command("for at in /tmp /dev/shm ~ .; do stat -f -c '%b %c' $at; done").stdout
-        assert inside == "262144 524288\n" * 4
+        assert inside == "262144 262144\n" * 4
 
 
 def test_a_write_beyond_the_largest_file_fails_and_the_outcome_stays_the_command_s(tier: str) -> None:

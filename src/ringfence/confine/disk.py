@@ -12,8 +12,8 @@ from ringfence.policy.resolve import ResolvedPolicy
 
 SCRATCH_BYTES = 2 << 30
 """Bound of the private folders together (home, temp, shm, an ephemeral workspace); in memory, taken only as it is filled."""
-SCRATCH_INODES = SCRATCH_BYTES // 4096
-"""And of their files: one for each page. Each takes about a KiB of the kernel's memory, which tmpfs bounds by nothing else."""
+PAGE, LEAST_FILES = 4096, 4096
+"""They hold a file for each page, and some in any case: each takes about a KiB of memory, which tmpfs bounds by nothing else."""
 TMPFS, MONITOR = "tmpfs", "monitor"
 SEEN = "shared folders are looked at, mostly every 0.2 s, and what runs is ended; a single file is bound at once"
 
@@ -21,7 +21,8 @@ SEEN = "shared folders are looked at, mostly every 0.2 s, and what runs is ended
 def scratch(policy: ResolvedPolicy) -> tuple[int, int]:
     """Bytes and files of the private folders. They are kept in memory: files alone take at most half of its cap."""
     memory = policy.limits.memory_bytes
-    return (SCRATCH_BYTES if memory is None else min(SCRATCH_BYTES, memory // 2)), SCRATCH_INODES
+    most = SCRATCH_BYTES if memory is None else min(SCRATCH_BYTES, memory // 2)
+    return most, max(LEAST_FILES, most // PAGE)
 
 
 def offer(policy: ResolvedPolicy) -> Offer:
