@@ -23,6 +23,7 @@ from ringfence.confine.cgroups import Hierarchy
 PERIOD_US = 100_000
 """The period of a share of CPU time: the kernel's own default (Documentation/scheduler/sched-bwc.rst)."""
 EMPTYING_SECONDS = 2.0
+LEAST_ROOM_BYTES = 16 << 20
 LEAST_OWN_BYTES = 128 << 20
 """What a box's own processes may take at least; with modules that programs find imported, as much again as its commands."""
 KEPT = 8
@@ -109,9 +110,12 @@ def _set_memory(group: Group, value: int) -> None:
         group.write("memory.max", value)
         _set_where_there(f"{group.folder}/memory.swap.max", 0)
         return
-    write(f"{group.capped}/memory.limit_in_bytes", value)
-    _set_where_there(f"{group.capped}/memory.memsw.limit_in_bytes", value)  # memory and swap together
-    write(f"{group.capped}/memory.oom_control", 1)  # it stands still at its cap, and who watches it picks what ends
+    # Who watches it is told at the cap and picks what ends. Beyond it the kernel stops what touches memory, but lets calls fail
+    # that write to memory files, which nobody sees: for those there is room until what watches has acted.
+    most = value + max(value >> 3, LEAST_ROOM_BYTES)
+    write(f"{group.capped}/memory.limit_in_bytes", most)
+    _set_where_there(f"{group.capped}/memory.memsw.limit_in_bytes", most)  # memory and swap together
+    write(f"{group.capped}/memory.oom_control", 1)
     # Around it a bound for the box's own processes, which nothing of a command's is charged to: the kernel kills there.
     group.write("memory.limit_in_bytes", value + max(value, LEAST_OWN_BYTES))
 

@@ -1,13 +1,14 @@
 """The memory of a box, by its control group of version 1 (Documentation/admin-guide/cgroup-v1/memory.rst).
 
-The kernel kills nothing there (oom_kill_disable): at the cap the box stands still, guest and all, and this process is told.
-It reads only what no stopped process can hold up, and kills the largest until the box goes on.
+The kernel tells this process when the group holds as much as its cap, and kills nothing (oom_kill_disable): at its limit, which is
+a little higher, the box stands still, guest and all. What cannot be dropped counts: own pages and files in memory, no cache of a
+disk. It reads only what no stopped process can hold up, and kills the largest until the box is below its cap.
 """
 
 import os
 
 from ringfence.guest.warden import measure, tree
-from ringfence.guest.warden.memory import Monitor
+from ringfence.guest.warden.memory import RATE, SOONEST, TICK, Monitor
 from ringfence.guest.warden.watched import NEVER, Watched
 
 TYPE_CHECKING = False
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 AGAIN = 0.005
-PATIENCE = 1.0
-"""Seconds that a process which was killed has to be gone, before another is killed as well."""
 SLACK = 4 << 20
 """How far below its limit a group can stand still: the largest charge that it waits for is a huge page, and what is kept ahead
 of use for each processor is no more (mm/memcontrol.c: MEMCG_CHARGE_BATCH)."""
+PATIENCE = 1.0
+"""Seconds that a process which was killed has to be gone, before another is killed as well."""
 
 
 class Grouped(Monitor):
@@ -30,13 +31,17 @@ class Grouped(Monitor):
     def __init__(self, box: Watched, settings: "dict[str, Any]") -> None:
         super().__init__(box, settings)
         self._group = box.given[b"memory_group"]
-        self._control = self._open("memory.oom_control", os.O_RDONLY)
+        self._control, self._usage, self._stat = (
+            self._open(f"memory.{name}", os.O_RDONLY) for name in ("oom_control", "usage_in_bytes", "stat")
+        )
+        self._most = int(tree.read(f"/proc/self/fd/{self._group}/memory.limit_in_bytes"))
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.descriptors = (self._event,)
         self._until = 0.0
         registering = self._open("cgroup.event_control", os.O_WRONLY)
         try:
             os.write(registering, b"%d %d" % (self._event, self._control))
+            os.write(registering, b"%d %d %d" % (self._event, self._usage, self.limit))
         finally:
             os.close(registering)
 
@@ -48,9 +53,14 @@ class Grouped(Monitor):
             os.eventfd_read(self._event)
         except BlockingIOError:
             pass  # it was time, and nothing new has happened
-        if b"under_oom 1" not in os.pread(self._control, 256, 0):
+        usage = int(os.pread(self._usage, 32, 0))
+        # It is also said to stand still for a moment after memory was given back, until all that did was woken.
+        stuck = usage >= self._most - SLACK and b"under_oom 1" in os.pread(self._control, 256, 0)
+        held = usage if stuck else self._held()
+        if held <= self.limit:
             self._dying.clear()
-            self.due = NEVER
+            # With a cache of files beside it no event tells that it crosses the cap.
+            self.due = now + min(TICK, max(SOONEST, (self.limit - held) / RATE)) if usage > self.limit else NEVER
             return
         self.due = now + AGAIN
         found = self.box.tree()
@@ -58,21 +68,18 @@ class Grouped(Monitor):
         self._dying = {pid for pid in self._dying & found.processes.keys() if tree.parent_of(pid)}
         if self._dying and now < self._until:
             return
-        used = self._usage()
-        if used < self.limit - SLACK:
-            return  # what was killed has given its memory back; those that stood still have not all been woken yet
         self._until = now + PATIENCE
         running = {found.run_of(pid) for pid in found.processes}
         self._victims = {run: count for run, count in self._victims.items() if run in running}
-        self._breach(used, {pid: measure.resident(pid) for pid in found.processes if pid not in self._dying}, found)
+        live = [pid for pid in found.processes if pid not in self._dying]
+        sizes = {pid: measure.resident(pid) + sum(measure.files_in_memory(pid).values()) for pid in live}
+        self._breach(held, sizes, found)
 
-    def _usage(self) -> int:
-        descriptor = self._open("memory.usage_in_bytes", os.O_RDONLY)
-        try:
-            return int(os.read(descriptor, 32))
-        finally:
-            os.close(descriptor)
+    def _held(self) -> int:
+        """Bytes of the group that cannot be dropped."""
+        parts = dict(line.split() for line in os.pread(self._stat, 8192, 0).splitlines())
+        return int(parts.get(b"rss", 0)) + int(parts.get(b"shmem", 0)) + int(parts.get(b"swap", 0))
 
     def close(self) -> None:
-        os.close(self._control)
-        os.close(self._event)
+        for descriptor in (self._control, self._usage, self._stat, self._event):
+            os.close(descriptor)
