@@ -177,6 +177,7 @@ class LaunchPlan:
         lines += [str(each) for each in self.protected]
         lines += [f"set {name}={value}" for name, value in self.environment.items()]
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]
+        lines += [f"limit {name} {value}" for name, value in zip(("disk", "inodes"), self.added, strict=True) if value]
         lines += [f"run on processors {', '.join(map(str, self.processors))}"] if self.processors else []
         lines += [f"start in {self.workdir}", f"programs by {' or '.join(self.interpreters)}", *self.rules]
         return lines
