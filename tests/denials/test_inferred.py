@@ -81,6 +81,18 @@ def test_whatever_is_said_denials_are_few_short_and_can_be_shown(
             assert len(shown) < 8000
 
 
+@pytest.mark.parametrize("host", ["a.test:99999", "a.test:0", "[::", "::::", "-", "a..test.", "[::1]:70000"])
+def test_what_is_no_host_or_port_is_left_out_and_breaks_nothing(host: str, inference: Inference, folder: Path) -> None:
+    lines = (
+        f"Error: connect ECONNREFUSED {host}",
+        f"Could not resolve host: {host} https://{host}/",
+        f"unable to connect to {host}",
+    )
+    for denial in told(inference, "\n".join(lines), folder, f"curl http://{host}/"):
+        assert denial.kind == "net"
+        assert denial.target in ("a.test", "a.test:443", "a.test:80", "a..test", "a..test:443")
+
+
 def test_a_name_that_would_hide_or_end_a_line_is_spelled_out(inference: Inference, folder: Path) -> None:
     said = "touch: cannot touch '/usr/a\x1b[2K\u202eb\udcff': Read-only file system"
     assert [each.target for each in told(inference, said, folder)] == ["/usr/a\\x1b[2K\\u202eb\\xff"]

@@ -78,14 +78,15 @@ def unreached(text: str, command: str) -> Iterator[Unreached]:
             for match in form.finditer(line):
                 if line[: match.start()].endswith(("'", '"')):
                     continue  # a text about it
-                host = match["host"].rstrip(".").lower()
-                port = int(match["port"]) if "port" in match.groupdict() else PORTS["ssh"] if line.startswith("ssh: ") else 0
-                found[host] = found.get(host) or port
+                host = match["host"].strip("[]").rstrip(".").lower()
+                port = _port(match["port"]) if "port" in match.groupdict() else PORTS["ssh"] if line.startswith("ssh: ") else 0
+                if host not in ("", "host", "hostname", "name"):  # the words before what is no host
+                    found[host] = found.get(host) or port
         if len(found) >= MAX_HOSTS:
             break
     urls = _urls(f"{command}\n{text}")
     for host, port in found.items():
-        yield Unreached(host, port if 0 < port < 65536 else urls.get(host, 0))
+        yield Unreached(host, port or urls.get(host, 0))
     if not found and any(_NO_HOST.search(line) for line in lines):
         asked = _urls(command)
         yield Unreached(*next(iter(asked.items()))) if len(asked) == 1 else Unreached("", 0)
@@ -93,4 +94,13 @@ def unreached(text: str, command: str) -> Iterator[Unreached]:
 
 def _urls(text: str) -> dict[str, int]:
     """Hosts of URLs, with their ports."""
-    return {match["host"].strip("[]").lower(): int(match["port"] or PORTS.get(match["scheme"], 0)) for match in _URL.finditer(text)}
+    found = {}
+    for match in _URL.finditer(text):
+        port = _port(match["port"]) if match["port"] else PORTS.get(match["scheme"], 0)
+        found[match["host"].strip("[]").rstrip(".").lower()] = port
+    return found
+
+
+def _port(said: str) -> int:
+    """A port as it is written; 0 for what is none."""
+    return int(said) if 0 < int(said) < 65536 else 0

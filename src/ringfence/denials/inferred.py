@@ -84,7 +84,7 @@ class Inference:
                 said = "the program did not say which host"
                 yield Denial("net", "a host", "network.default", INFERRED, None, said)
                 continue
-            if host.startswith("127.") or host in OWN_HOSTS or host.endswith(".localhost"):
+            if not host.strip(".:-") or host.startswith("127.") or host in OWN_HOSTS or host.endswith(".localhost"):
                 continue
             name = f"[{host}]" if ":" in host else host
             entry = f"{name}:{port or HTTPS}"
