@@ -63,12 +63,13 @@ class Cpu(Watcher):
             self._bases.clear()
             self._ended.clear()
             self.box.contested = self.box.always_contested
-            self.due = now + max(IDLE, min(LATEST, self.limit / 1e7 / self._processors))
+            self.due = _together(now, max(IDLE, min(LATEST, self.limit / 1e7 / self._processors)))
             return
         most = self._look()
         spent = time.monotonic() - began
         left = (self.limit - most) / 1e6 / self._processors
-        self.due = now + max(SOONEST, min(LATEST, left), spent * SHARE)
+        pause = max(SOONEST, min(LATEST, left), spent * SHARE)
+        self.due = _together(now, pause) if pause == LATEST else now + pause
 
     def _look(self) -> int:
         """The most that a run has used; one that has used more than the limit is ended."""
@@ -118,6 +119,11 @@ class Cpu(Watcher):
     def close(self) -> None:
         if self._counter >= 0:
             os.close(self._counter)
+
+
+def _together(now: float, pause: float) -> float:
+    """A time at most pause from now, the same for all boxes that wait as long: to wake up costs more than a look."""
+    return (now // pause + 1) * pause
 
 
 def _of_run(first: int, found: tree.Tree, tops: "dict[int, Times]") -> int:
