@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ringfence.denials.inferred import MAX_DENIALS, Inference, unknown
 from ringfence.explanation import explain
-from ringfence.outcome import Denial, Exited
+from ringfence.outcome import Denial, Exited, NotStarted, Reason
 from ringfence.policy.config import SandboxConfig
 
 FORMS = (
@@ -91,6 +92,11 @@ def test_what_is_no_host_or_port_is_left_out_and_breaks_nothing(host: str, infer
     for denial in told(inference, "\n".join(lines), folder, f"curl http://{host}/"):
         assert denial.kind == "net"
         assert denial.target in ("a.test", "a.test:443", "a.test:80", "a..test", "a..test:443")
+
+
+@pytest.mark.parametrize("path", ["/usr\0x", "/opt/" + "a" * 5000, "x", ""])
+def test_what_the_guest_says_it_tried_breaks_nothing(path: str, inference: Inference, folder: Path) -> None:
+    assert inference.of_run("", "", str(folder), NotStarted(Reason.NOT_FOUND, path, errno.ENOENT)) == ()
 
 
 def test_a_name_that_would_hide_or_end_a_line_is_spelled_out(inference: Inference, folder: Path) -> None:

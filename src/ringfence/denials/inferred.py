@@ -18,7 +18,7 @@ from ringfence.confine.places import Place
 from ringfence.confine.plan import Step, Tree
 from ringfence.denials import caps, remedy
 from ringfence.denials.hosts import unreached
-from ringfence.denials.reading import Refused, refusals
+from ringfence.denials.reading import MAX_PATH, Refused, refusals
 from ringfence.outcome import CapHit, Denial, Exited, NotStarted
 from ringfence.policy.decide import Decision, decide
 from ringfence.policy.patterns import within
@@ -60,8 +60,8 @@ class Inference:
 
     def _all(self, text: str, command: str, cwd: str, outcome: Outcome) -> Iterator[Denial]:
         folders = [cwd, *dict.fromkeys(_FOLDERS.findall(command)[:MAX_FOLDERS])]
-        if isinstance(outcome, NotStarted) and "/" in outcome.path and self._confined:
-            yield from self._of_start(os.path.normpath(os.path.join(cwd, outcome.path)), outcome.errno)
+        if isinstance(outcome, NotStarted) and self._confined:
+            yield from self._of_start(outcome, cwd)
         code = outcome.code if isinstance(outcome, Exited) else None
         for refused in refusals(text, command):
             if refused.paths and self._confined:
@@ -73,9 +73,12 @@ class Inference:
         if self._confined:
             yield from self._of_network(text, command)
 
-    def _of_start(self, plain: str, number: int) -> Iterator[Denial]:
-        """What was not started: refused where it is there outside, or covered."""
-        if denial := self._of_path(plain, Refused(number, (plain,), False)):
+    def _of_start(self, outcome: NotStarted, cwd: str) -> Iterator[Denial]:
+        """What was not started: refused where it is there outside, or covered. The guest says what it was."""
+        path = outcome.path
+        if "/" not in path or "\0" in path or len(path) > MAX_PATH:
+            return
+        if denial := self._of_path(os.path.normpath(os.path.join(cwd, path)), Refused(outcome.errno, (path,), False)):
             yield replace(denial, kind="exec")
 
     def _of_network(self, text: str, command: str) -> Iterator[Denial]:
