@@ -30,8 +30,10 @@ class Cap:
         if kind is None:
             raise ProtocolError("the warden sent a cap that is not known.")
         self.kind: CapKind = kind
-        unit = 1e6 if kind == "cpu" else 1  # which is told in microseconds
-        self.limit, self.observed = _number(fields, "limit") / unit, _number(fields, "observed") / unit
+        self.limit: float = _number(fields, "limit")
+        self.observed: float = _number(fields, "observed")
+        if kind == "cpu":  # which is told in microseconds
+            self.limit, self.observed = self.limit / 1e6, self.observed / 1e6
         self.by = _text(fields, "by")
         self.pid, self.run = _number(fields, "pid"), _number(fields, "run")
         ends = _number(fields, "ends")

@@ -55,6 +55,7 @@ class Full(Watcher):
         self.limits = (settings["disk"], settings["inodes"])
         self.due = 0.0
         self._full = [False, False]
+        self._sure = False
 
     def known(self, cap: bytes) -> None:
         if cap in growth.CAPS:
@@ -64,12 +65,16 @@ class Full(Watcher):
         found = os.fstatvfs(self.box.given[b"scratch"])
         left = (found.f_bfree * found.f_frsize, found.f_ffree)
         sizes = (found.f_blocks * found.f_frsize, found.f_files)
-        for kind, cap in enumerate(growth.CAPS):
-            if not left[kind] and not self._full[kind]:
-                limit = min(sizes[kind], self.limits[kind] or sizes[kind])  # the size holds what was there at the start too
-                act = self.box.end_all if cap in self.ends else self.box.record
-                act(cap, limit, limit, b"tmpfs")
-            self._full[kind] = not left[kind]
+        new = [kind for kind in (0, 1) if not left[kind] and not self._full[kind]]
+        if new and not self._sure:
+            self._sure, self.due = True, 0.0  # once more: what the caller knows of it may be on the way
+            return
+        self._sure = False
+        for kind in new:
+            limit = min(sizes[kind], self.limits[kind] or sizes[kind])  # the size holds what was there at the start too
+            act = self.box.end_all if growth.CAPS[kind] in self.ends else self.box.record
+            act(growth.CAPS[kind], limit, limit, b"tmpfs")
+        self._full = [not each for each in left]
         if self.box.idle():
             self.due = (now // TICK + 1) * TICK  # all idle boxes together
         else:

@@ -19,6 +19,7 @@ class Refused(Watcher):
         self.box, self.limit, self.by = box, settings["limit"], settings["by"]
         self.due = 0.0
         self._seen = self._read()
+        self._sure = False
 
     def _read(self) -> int:
         for line in os.pread(self.box.given[b"pids_events"], 256, 0).splitlines():
@@ -31,6 +32,10 @@ class Refused(Watcher):
             self._seen = self._read()
 
     def act(self, now: float) -> None:
+        if self._read() > self._seen and not self._sure:
+            self._sure, self.due = True, 0.0  # once more: what the caller knows of it may be on the way
+            return
+        self._sure = False
         before, self._seen = self._seen, self._read()
         if self._seen > before:
             self.box.end_all(CAP, self.limit, self.limit, self.by)
