@@ -96,7 +96,7 @@ def prepare(
         begin(FLAGS, ids)
         groups = caps.groups_for(policy, floor=False)
         view = beginning_for(ids, whole=policy.mode == FULL_ACCESS)
-        beginning = Beginning(ids, view, disk.scratch(policy), groups.room)
+        beginning = Beginning(ids, view, disk.scratch(policy), groups.room, groups.shielded)
         clone = partial(_privileged_trees, block=block, owner=owner, make_userns=make_userns)
         ahead(beginning, clone(view.steps) if root_caller else [], groups.entries)
         tools = _tools(policy)

@@ -95,13 +95,15 @@ class Beginning:
     """What the first process of a box is told ahead: who it is, what the boxes of this host all see, and how many bytes and files
     its private folders may hold together. It builds that while the caller looks for the rest.
 
-    room: how many of the control groups that come with it have one of commands within (guest/room.py).
+    room: how many of the control groups that come with it have one of commands within (guest/room.py). shielded:
+    the kernel picks what ends at the cap on memory, and commands come first.
     """
 
     ids: Ids | None = None
     view: View = View()  # nothing changes it
     scratch: tuple[int, int] = (0, 0)
     room: int = 0
+    shielded: bool = False
 
     def wire(self) -> dict[str, object]:
         """As the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
@@ -113,6 +115,7 @@ class Beginning:
             "steps": self.view.wire,
             "scratch": list(self.scratch),
             "room": self.room,
+            "shielded": int(self.shielded),
         }
 
 
@@ -204,13 +207,13 @@ def _nothing() -> None:
 
 @frozen
 class Grouped:
-    """What goes with the control groups of a box. given: opens what its watchers get, by name. refusals: what counts the forks that
-    the kernel refused (pids.events), the cap, its mechanism. left: how the paths of groups begin, which are to be removed when the
-    caller is killed.
+    """What goes with the control groups of a box. given: opens what its watchers get, by name. counted: what the kernel counts,
+    as the kind of a cap, a descriptor of the file, the name of the line, the cap, its mechanism. left: how the paths of groups
+    begin, which are to be removed when the caller is killed.
     """
 
     given: Callable[[], dict[str, int]] = dict
-    refusals: tuple[int, int, str] | None = None
+    counted: tuple[tuple[str, int, str, int, str], ...] = ()
     left: tuple[str, ...] = ()
 
 

@@ -45,7 +45,7 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
         folder = _private_folder()
         begin(0, None)
         groups = caps.groups_for(policy, floor=True)
-        beginning = Beginning(room=groups.room)
+        beginning = Beginning(room=groups.room, shielded=groups.shielded)
         ahead(beginning, (), groups.entries)
         held = limits_enforced(
             policy,

@@ -32,7 +32,7 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         os.close(go)
         beginning, trees = _hear(socket)
         groups = [trees.pop(0) for _ in range(beginning["groups"])]
-        room = Room(groups[: 2 * beginning["room"]])
+        room = Room(groups[: 2 * beginning["room"]], bool(beginning["shielded"]))
         enter(groups[2 * beginning["room"] :], room, confined=confined)
         if confined:
             begin(beginning, trees)

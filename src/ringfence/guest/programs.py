@@ -11,6 +11,7 @@ import select
 import signal
 
 from ringfence.guest import wire
+from ringfence.guest.room import FIRST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Programs:
         carrier = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
             limits = [b"%d" % self.guest.limit(name) for name in (b"cpu", b"open_files", b"file_size", b"processes")]
+            limits.append(FIRST if self.guest.room.shielded else b"")
             changes = [key.encode() + b"=" + value for key, value in env.items()]
             os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
             wire.send(self.socket, b"", [carrier, *stdio, *self.guest.room.commands])

@@ -15,23 +15,42 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
+FIRST = b"500"
+"""The rank of commands: above everything of the host's that has none."""
+
+
 class Room:
     """The groups by the descriptors of their files of tasks: those outside, and within each of them that of the commands."""
 
-    def __init__(self, groups: "list[int]") -> None:
+    def __init__(self, groups: "list[int]", shielded: bool = False) -> None:
         half = len(groups) // 2
         self.outside, self.commands = groups[:half], groups[half:]
+        self.shielded = shielded
+        self._rank = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC) if shielded else -1  # before it may not be
 
     def within(self, start: "Callable[[], T]") -> "T":
         """Start a command from within."""
         if not self.commands:
-            return start()
+            return self.ranked(start)
         try:
             self.join()
             return start()
         finally:
             for group in self.outside:
                 os.write(group, b"0")
+
+    def ranked(self, start: "Callable[[], T]") -> "T":
+        """Start what the kernel shall kill before this process, where it picks what ends (proc_pid_oom_score_adj(5)): a fork keeps
+        the rank that its parent had."""
+        if self._rank < 0:
+            return start()
+        me = os.getpid()
+        os.pwrite(self._rank, FIRST, 0)
+        try:
+            return start()
+        finally:
+            if os.getpid() == me:
+                os.pwrite(self._rank, b"0", 0)
 
     def move_to(self, first: int) -> int:
         """Have the descriptors at first and after it, in a fork that closes what comes then: the next number."""

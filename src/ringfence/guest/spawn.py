@@ -81,7 +81,7 @@ class Start:
     def fork(self, stdio: "list[int]") -> int:
         """By a fork that sets hard limits on itself before exec: a third slower, and exact; its pid."""
         told, tell = os.pipe()
-        pid = os.fork()
+        pid = self.room.ranked(os.fork)
         if pid == 0:
             try:
                 os.setsid()
@@ -102,7 +102,7 @@ class Start:
 
     def at_terminal(self, rows: int, columns: int) -> "tuple[int, int, int]":
         """At a terminal of its own: its keeper, its pid, the outer end of the terminal."""
-        return terminal.start(rows, columns, self._become, self.room.move_to)
+        return self.room.ranked(lambda: terminal.start(rows, columns, self._become, self.room.move_to))
 
     def _become(self) -> None:
         self.room.join()

@@ -68,7 +68,7 @@ def prepare(descriptors: "list[int]") -> str:
         os.write(descriptors[-1], b"0")
         os.close(descriptors.pop())
     carrier = descriptors[0]
-    path, cwd, cpu, files, size, processes, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
+    path, cwd, cpu, files, size, processes, rank, *environment = os.pread(carrier, os.fstat(carrier).st_size, 0).split(b"\0")
     for at, descriptor in enumerate(descriptors[1:]):
         os.dup2(descriptor, at)
     for descriptor in descriptors:
@@ -79,6 +79,9 @@ def prepare(descriptors: "list[int]") -> str:
     for which, limit in (*limits, (resource.RLIMIT_NPROC, processes)):
         if int(limit) >= 0:
             resource.setrlimit(which, (int(limit), int(limit) + (which == resource.RLIMIT_CPU)))
+    if rank:
+        with open("/proc/self/oom_score_adj", "wb", 0) as own:
+            own.write(rank)
     os.chdir(cwd)
     for change in environment:
         name, _, value = change.partition(b"=")

@@ -43,7 +43,9 @@ def of_ended(ended: Ended, limits: SandboxLimits, wall: float | None, caps: Sequ
     if ended.cause == "deadline" and wall is not None:
         return CapHit("wall", wall, ended.took, "deadline of the call")
     for cap in caps:
-        was_victim = ended.status == signal.SIGKILL and cap.pid and cap.pid in (ended.pid, command)
+        # What the kernel killed itself it only counts: then a first process that was killed is taken for it.
+        victims = (cap.pid,) if cap.pid else (ended.pid,) if cap.kind == "memory" and not cap.ends_run else ()
+        was_victim = ended.status == signal.SIGKILL and not {ended.pid, command}.isdisjoint(victims)
         if was_victim or (cap.ends_run and cap.kind == ended.cause):
             return CapHit(cap.kind, cap.limit, cap.observed, cap.by)
     if os.WIFEXITED(ended.status):

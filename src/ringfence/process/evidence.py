@@ -53,12 +53,13 @@ class Call:
         self.run, self.count = _number(fields, "run"), _number(fields, "count")
 
 
-class Refusals:
-    """A counter of the forks that the kernel refused: a descriptor of pids.events (Documentation/admin-guide/cgroup-v2.rst)."""
+class Counter:
+    """A count of the kernel's that only grows: of forks that it refused (pids.events), of what it killed at the cap on memory
+    (memory.events; Documentation/admin-guide/cgroup-v2.rst)."""
 
-    def __init__(self, events: int, limit: int, by: str) -> None:
-        self.events = events
-        self.fields: dict[str, object] = {"cap": b"processes", "limit": limit, "observed": limit, "by": by.encode()}
+    def __init__(self, kind: str, events: int, name: str, limit: int, by: str) -> None:
+        self._events, self._name = events, name.encode() + b" "
+        self.fields: dict[str, object] = {"cap": kind.encode(), "limit": limit, "observed": limit, "by": by.encode()}
         self.fields |= {"pid": 0, "run": 0, "ends": 0}
         self._seen = self._read()
 
@@ -68,9 +69,9 @@ class Refusals:
         return self._seen > before
 
     def _read(self) -> int:
-        for line in os.pread(self.events, 256, 0).splitlines():
-            if line.startswith(b"max "):
-                return int(line[4:])
+        for line in os.pread(self._events, 256, 0).splitlines():
+            if line.startswith(self._name):
+                return int(line[len(self._name) :])
         return 0
 
 
@@ -87,11 +88,11 @@ class Evidence:
         self.failed = ""  # why the warden has ended the box without a cap
         self._guard = threading.Lock()
         self.dropped = 0  # records that found no room: what is known is not all
-        self._counter: Refusals | None = None
+        self._counters: list[Counter] = []
 
-    def count(self, counter: Refusals) -> None:
-        """What the kernel refuses from now on, and counter counts, is evidence too."""
-        self._counter = counter
+    def count(self, counter: Counter) -> None:
+        """What counter counts from now on is evidence too."""
+        self._counters.append(counter)
 
     def read(self) -> None:
         """Take what has come, without waiting."""
@@ -99,8 +100,7 @@ class Evidence:
             self._read()
 
     def _read(self) -> None:
-        if self._counter and self._counter.grown():
-            self.caps.append(Cap(time.monotonic_ns(), self._counter.fields))
+        self.caps += [Cap(time.monotonic_ns(), counter.fields) for counter in self._counters if counter.grown()]
         while True:
             try:
                 packet, _ = wire.receive(self.socket, 0)

@@ -18,7 +18,7 @@ from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
 from ringfence.process import classify
 from ringfence.process.command import Command, checked_text
-from ringfence.process.evidence import Refusals
+from ringfence.process.evidence import Counter
 from ringfence.process.run import Run
 from ringfence.process.space import Space
 from ringfence.process.wait import Interrupted, Waits
@@ -407,8 +407,8 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
         box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.grouped.given)
-        if prepared.grouped.refusals:
-            box.evidence.count(Refusals(*prepared.grouped.refusals))
+        for counted in prepared.grouped.counted:
+            box.evidence.count(Counter(*counted))
         if "syscalls" in prepared.watchers and not box.observed:
             enforcement = enforcement.unobserved("refusals are not observed here")
         if watch:

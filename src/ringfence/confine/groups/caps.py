@@ -13,7 +13,7 @@ from ringfence.confine.plan import Grouped
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
-NAMES = {BACKSTOP: "pids"}
+NAMES = {(BACKSTOP, False): "pids", (BACKSTOP, True): "pids", ("cpuacct", True): "cpu.stat"}
 TOLD_APART = "runs at the same time, or beside what an earlier one left, each by its processes"
 LEAVES = "a box of root without namespaces can leave its group"
 LEAST_QUOTA_US = 1000  # a smaller one is refused (Documentation/scheduler/sched-bwc.rst)
@@ -45,7 +45,7 @@ def offer(policy: ResolvedPolicy, groups: Groups, *, floor: bool) -> Offer:
         group = groups.of(controller)
         if group is not None:
             note = "; ".join(filter(None, (notes.get(cap, ""), LEAVES if floor else "")))
-            by = f"{group.version} {NAMES.get(controller, controller)}"
+            by = f"{group.version} {NAMES.get((controller, group.unified), controller)}"
             said[cap] = Enforced(Level.PARTIAL if floor else Level.FULL, by, note)
         elif controller in groups.missing:
             said[cap] = Lacking(groups.missing[controller])
@@ -56,7 +56,9 @@ def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, o
     """Who of the warden watches a box of this policy: what its groups hold by them, the rest as limits.py has it."""
     wanted = limits.watchers(policy)
     if groups.of("memory"):
-        wanted["memory_group"] = wanted.pop("memory")
+        settings = wanted.pop("memory")
+        if not groups.shielded:
+            wanted["memory_group"] = settings
     if "cpu" in wanted and (group := groups.of("cpuacct")):
         wanted["cpu"] = {**wanted["cpu"], "unified": int(group.unified)}
     if (group := groups.of("pids")) and "processes" in observed(policy, groups) & policy.limits.kills:
@@ -71,12 +73,15 @@ def observed(policy: ResolvedPolicy, groups: Groups) -> frozenset[str]:
 
 def grouped(policy: ResolvedPolicy, groups: Groups) -> Grouped:
     """What goes with the groups that a box has."""
-    pids, most = groups.of("pids"), policy.limits.max_processes
-    refusals = None
-    if pids and most is not None:
+    pids, memory, limits = groups.of("pids"), groups.of("memory"), policy.limits
+    counted: list[tuple[str, int, str, int, str]] = []
+    if pids and limits.max_processes is not None:
         events = groups.hold(os.open(f"{pids.capped}/pids.events", os.O_RDONLY | os.O_CLOEXEC))
-        refusals = (events, most, f"{pids.version} pids")
-    return Grouped(partial(_given, groups, "processes" in policy.limits.kills), refusals, groups.prefixes)
+        counted.append(("processes", events, "max", limits.max_processes, f"{pids.version} pids"))
+    if groups.shielded and memory and limits.memory_bytes is not None:
+        events = groups.hold(os.open(f"{memory.folder}/memory.events", os.O_RDONLY | os.O_CLOEXEC))
+        counted.append(("memory", events, "oom_kill", limits.memory_bytes, f"{memory.version} memory"))
+    return Grouped(partial(_given, groups, "processes" in limits.kills), tuple(counted), groups.prefixes)
 
 
 def _given(groups: Groups, ends: bool) -> dict[str, int]:

@@ -169,6 +169,12 @@ class Groups:
         """How many of them have a group of commands within."""
         return sum(group.has_room for group in self.all)
 
+    @property
+    def shielded(self) -> bool:
+        """Whether the kernel picks what ends at the cap on memory: in version 2 it does."""
+        memory = self.of("memory")
+        return memory is not None and memory.unified
+
     def entries(self) -> list[int]:
         """Descriptors for the first process of the box, which enters by them before it does anything else: those that have a group
         of commands within, the groups of commands, the others."""
