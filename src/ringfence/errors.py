@@ -347,7 +347,7 @@ class CommandNotFoundError(CommandNotStartedError, FileNotFoundError):
 
 def for_result(result: Result) -> CommandError | PlantedError:
     """The error that raise_for_status raises for a result that is not ok."""
-    from ringfence.outcome import CapHit, Exited, NotStarted, Reason, Signaled
+    from ringfence.outcome import CapHit, Exited, NotStarted, Reason, Signaled, amount
 
     if result.refused:
         return PlantedError(result.refused, result)
@@ -355,7 +355,7 @@ def for_result(result: Result) -> CommandError | PlantedError:
     match result.outcome:
         case CapHit(kind=kind, limit=limit, enforced_by=by):
             error = TimeExceededError if kind in ("wall", "cpu", "idle") else CapExceededError
-            return error(f"{command!r} reached its {kind} limit of {limit:g} ({by}).", result)
+            return error(f"{command!r} reached its {kind} limit of {amount(kind, limit)} ({by}).", result)
         case NotStarted(reason=Reason.NOT_FOUND, path=path):
             return CommandNotFoundError(f"{path!r} was not found in the box.", result)
         case NotStarted(reason=reason, path=path):

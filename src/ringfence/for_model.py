@@ -23,6 +23,7 @@ from ringfence.outcome import (
     Reason,
     Result,
     Signaled,
+    amount,
 )
 
 MOST_LINE = 700
@@ -35,17 +36,17 @@ MOST_NAME = 200
 
 # Kind of a cap: what was reached, in which unit, what helps, and the key of a policy file that raises it.
 CAPS = {
-    "wall": ("time of one run", "s", "Make it faster, or do it in smaller steps", "resources.run_seconds"),
-    "cpu": ("CPU time of all its processes", "s", "Make it compute less, or in smaller steps", "resources.cpu_seconds"),
-    "memory": ("memory of all its processes", "B", "Hold less at once", "resources.memory_gib.limit"),
-    "idle": ("time without use of the box", "s", "Go on in a new box", "resources.idle_min"),
-    "processes": ("number of processes and threads", "", "Start fewer at once", "resources.max_processes"),
-    "open_files": ("number of open files of a process", "", "Close files that are done with", "resources.open_files"),
-    "file_size": ("size of a file", "B", "Write less, or several files", "resources.file_size_mib"),
-    "disk": ("space that files may take", "B", "Write less, or remove what is done with", "resources.disk_gib"),
-    "inodes": ("number of files", "", "Make fewer files, or remove what is done with", "resources.inodes"),
+    "wall": ("time of one run", "Make it faster, or do it in smaller steps", "resources.run_seconds"),
+    "cpu": ("CPU time of all its processes", "Make it compute less, or in smaller steps", "resources.cpu_seconds"),
+    "memory": ("memory of all its processes", "Hold less at once", "resources.memory_gib.limit"),
+    "idle": ("time without use of the box", "Go on in a new box", "resources.idle_min"),
+    "processes": ("number of processes and threads", "Start fewer at once", "resources.max_processes"),
+    "open_files": ("number of open files of a process", "Close files that are done with", "resources.open_files"),
+    "file_size": ("size of a file", "Write less, or several files", "resources.file_size_mib"),
+    "disk": ("space that files may take", "Write less, or remove what is done with", "resources.disk_gib"),
+    "inodes": ("number of files", "Make fewer files, or remove what is done with", "resources.inodes"),
 }
-LIFETIME = ("life of the box", "s", "Go on in a new box", "resources.wall_clock_min")
+LIFETIME = ("life of the box", "Go on in a new box", "resources.wall_clock_min")
 
 # Kind of a denial: what was not to be, with the target in the middle.
 DENIED = {
@@ -138,10 +139,10 @@ def _of_outcome(outcome: Outcome, argv: tuple[str, ...], denied: bool) -> str:
 
 def _of_cap(cap: CapHit) -> str:
     lifetime = cap.kind == "wall" and cap.enforced_by.startswith("lifetime")
-    what, unit, advice, key = LIFETIME if lifetime else CAPS.get(cap.kind, (plain(cap.kind, 40), "", "Use less of it", ""))
-    observed = "" if cap.observed is None else f"; {_amount(cap.observed, unit)} seen"
+    what, advice, key = LIFETIME if lifetime else CAPS.get(cap.kind, (plain(cap.kind, 40), "Use less of it", ""))
+    observed = "" if cap.observed is None else f"; {amount(cap.kind, cap.observed)} seen"
     raised = f", or ask for a higher {key}" if key else ""
-    kind, limit, by = plain(cap.kind, 40), _amount(cap.limit, unit), plain(cap.enforced_by, 80)
+    kind, limit, by = plain(cap.kind, 40), amount(cap.kind, cap.limit), plain(cap.enforced_by, 80)
     return (
         f"[cap:{kind}] The sandbox ended the command at the limit of {limit} for the {what} ({by}{observed}). "
         f"What it wrote until then is kept. {advice}{raised}."
@@ -182,15 +183,6 @@ def _first(lines: list[str], most: int, kind: str, name: str) -> Iterator[str]:
 
 def _joined(lines: Iterable[str]) -> str:
     return "\n".join(line if len(line) <= MOST_LINE else line[: MOST_LINE - 12] + " [... cut]" for line in lines)
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit != "B":
-        return f"{value:.3g} {unit}".rstrip() if value < 1000 else f"{value:.0f} {unit}".rstrip()
-    for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if value >= size:
-            return f"{value / size:.2f}".rstrip("0").rstrip(".") + f" {name}"
-    return f"{value:.0f} bytes"
 
 
 def _signal_name(number: int) -> str:

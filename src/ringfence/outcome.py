@@ -42,6 +42,16 @@ class CapHit:
     enforced_by: str
 
 
+def amount(kind: str, value: float) -> str:
+    """How much a value of a cap is, to read: seconds, bytes in their largest unit, or a count."""
+    if kind in ("memory", "disk", "file_size"):
+        for size, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if value >= size:
+                return f"{value / size:.2f}".rstrip("0").rstrip(".") + f" {name}"
+        return f"{value:.0f} bytes"
+    return (f"{value:.3g}" if value < 1000 else f"{value:.0f}") + (" s" if kind in ("wall", "cpu", "idle") else "")
+
+
 class Reason(StrEnum):
     """Why a command was not started."""
 

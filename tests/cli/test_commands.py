@@ -41,6 +41,18 @@ def test_a_limit_a_missing_program_and_a_closed_one_have_their_own_statuses(tmp_
     assert ringfence("run", "--", "./closed", cwd=tmp_path).returncode == 126
 
 
+def test_caps_of_a_policy_are_told_in_units_and_only_where_they_were_met(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("version: 1\nresources: {memory_gib: {limit: 0.0625}, max_processes: 40, disk_gib: 1}\n")
+    within = ringfence("run", "--policy", "p.yaml", "--", "true", cwd=tmp_path)
+    assert (within.returncode, within.stderr) == (0, b"")
+    program = "/usr/bin/python3 -c 'b = bytearray(1 << 30)'"
+    over = ringfence("run", "--policy", "p.yaml", "--", "sh", "-c", f"exec {program}", cwd=tmp_path)
+    assert (over.returncode, b"reached its memory limit of 64 MiB" in over.stderr) == (OURS - 1, True)
+    child = ringfence("run", "--policy", "p.yaml", "--", "sh", "-c", f"{program}; echo survived", cwd=tmp_path)
+    assert (child.returncode, child.stdout) == (0, b"survived\n")
+    assert b"cap memory refused by resources.memory_gib.limit: 0.0625" in child.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "named"),
     [

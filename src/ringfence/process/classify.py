@@ -80,7 +80,7 @@ def _denial(cap: Cap) -> Denial:
     key, unit = KEYS[cap.kind]
     of = "" if cap.run else ", of a run that is not known"
     killed = f"process {cap.pid}{of} was killed" if cap.pid else ""
-    detail = f"{cap.observed} of {cap.limit}, seen by {cap.by}" + (f"; {killed}" if killed else "")
+    detail = f"{cap.observed / unit:.3g} of {cap.limit / unit:g}, seen by {cap.by}" + (f"; {killed}" if killed else "")
     return Denial("cap", cap.kind, f"{key}: {cap.limit / unit:g}", "observed", f"{key}: {2 * cap.limit / unit:g}", detail)
 
 

@@ -100,7 +100,12 @@ class Evidence:
             self._read()
 
     def _read(self) -> None:
-        self.caps += [Cap(time.monotonic_ns(), counter.fields) for counter in self._counters if counter.grown()]
+        for counter in list(self._counters):
+            try:
+                if counter.grown():
+                    self.caps.append(Cap(time.monotonic_ns(), counter.fields))
+            except OSError:
+                self._counters.remove(counter)  # its group is gone: what nobody counts any more is not told
         while True:
             try:
                 packet, _ = wire.receive(self.socket, 0)
@@ -186,6 +191,7 @@ class Evidence:
 
     def close(self) -> None:
         self.read()
+        self._counters = []  # their descriptors are closed with the box, and may be other files' then
         self.socket.close()
 
 
