@@ -100,7 +100,7 @@ class Generator:
         code = self.code()
         swallowed = self.chance.choice(("2>/dev/null", ">/dev/null 2>&1", "2>/dev/null || true", "2>&1 | cat > /dev/null"))
         act, call = self.chance.choice(
-            (("unshare -r true", "unshare"), ("unshare -Un true", "unshare"), ("chroot . true", "chroot"))
+            (("unshare -r true", "unshare"), ("unshare -Un true", "unshare"), ("/usr/sbin/chroot . true", "chroot"))
         )
         run = f"{self.noise()}; {act} {swallowed}; {self.noise()}; exit {code}"
         return Case(run, Truth(f"exited {code}", (f"syscall {call}",)), fools=True, witness="trace", tiers=("namespaces",))

@@ -49,7 +49,7 @@ CASES: tuple[Case, ...] = (
     _refused("unshare -r true; echo all is well", "unshare", fools=True),
     _refused("unshare -r true >/dev/null 2>&1; exit 159", "unshare", 159, fools=True),
     _refused("(unshare -r true &) 2>/dev/null; sleep 0.2; exit 7", "unshare", 7, fools=True),
-    _refused("chroot . true", "chroot", 125),
+    _refused("/usr/sbin/chroot . true", "chroot", 125),
     _refused("python3 -c 'import ctypes; ctypes.CDLL(None).mount(0, 0, 0, 0, 0)'", "mount", fools=True),
     _refused(_program("acct", "sys.exit(124)"), "acct", 124, code=True, fools=True),
     _refused(_program("swapon", "for _ in range(200): libc.swapon(b'/x', 0)"), "swapon", code=True),
