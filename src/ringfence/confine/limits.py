@@ -178,7 +178,7 @@ def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
     if limits.file_size_bytes is not None:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
     if limits.memory_bytes is not None:
-        seen = "by looking, at the latest after 0.4 s; not counted is what only the kernel holds, as data in sockets"
+        seen = "by looking, at the latest after 0.4 s; not counted are data in sockets and SysV memory that is not attached"
         enforced["memory"] = Enforced(Level.PARTIAL, "monitor", seen)
     for dimension, seconds in (("lifetime", limits.lifetime_seconds), ("idle", limits.idle_seconds)):
         if seconds is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MEMFD = "/memfd:"
+MEMINFO = (b"Shmem:", b"SwapTotal:", b"SwapFree:")
 
 
 def resident(pid: int) -> int:
@@ -81,19 +82,23 @@ def files_in_memory(pid: int) -> "dict[tuple[int, int], int]":
     return found
 
 
-_host = (0.0, 0)
+_host = (0.0, 0, 0)
 FRESH = 0.005
 """Seconds for which a number of the host is taken to stand: boxes that are looked at together share it."""
 
 
-def shared_on_host() -> int:
-    """Bytes of all shared memory and memory files of the host (proc_meminfo(5)): no box can have taken more than it grew by."""
+def of_host() -> "tuple[int, int]":
+    """Bytes of all shared memory and memory files of the host, and of all that it has swapped out (proc_meminfo(5)).
+
+    No box can have taken more than the first grew by, or have more on swap than the second.
+    """
     global _host
     now = time.monotonic()
     if now - _host[0] > FRESH:
-        found = tree.read("/proc/meminfo").partition(b"\nShmem:")[2].split(None, 1)
-        _host = (now, int(found[0]) << 10 if found else 0)
-    return _host[1]
+        fields = tree.read("/proc/meminfo").split()
+        found = {name: int(fields[at + 1]) << 10 for at, name in enumerate(fields) if name in MEMINFO}
+        _host = (now, found.get(b"Shmem:", 0), found.get(b"SwapTotal:", 0) - found.get(b"SwapFree:", 0))
+    return _host[1], _host[2]
 
 
 def used_of(folder: int) -> int:

@@ -75,7 +75,8 @@ class Monitor(Watcher):
         self._dying &= found.processes.keys()
         sizes = {pid: measure.resident(pid) for pid in found.processes if pid not in self._dying}
         folders = measure.used_of(self._folder) if self._folder >= 0 else 0
-        used = sum(sizes.values()) + folders + self._grown(now)
+        shared, swapped = measure.of_host()
+        used = sum(sizes.values()) + folders + self._grown(now, shared) + swapped
         if used <= self.limit:
             return used, sizes, found
         held = {pid: measure.files_in_memory(pid) for pid in sizes}
@@ -83,15 +84,15 @@ class Monitor(Watcher):
         for files in held.values():
             opened |= files
         whole = folders + sum(opened.values())
-        self._memory_files = (now, whole - folders, measure.shared_on_host())
-        if sum(sizes.values()) + whole > self.limit:
+        self._memory_files = (now, whole - folders, shared)
+        if sum(sizes.values()) + whole + swapped > self.limit:
             sizes = self._alone(sizes) or self._shares([*sizes], whole, opened)
         return sum(sizes.values()) + whole, {pid: size + sum(held[pid].values()) for pid, size in sizes.items()}, found
 
-    def _grown(self, now: float) -> int:
+    def _grown(self, now: float, shared: int) -> int:
         """What the memory files of the box can hold at most by now."""
         when, held, host = self._memory_files
-        return self.limit if now - when > FILES_SECONDS else held + max(0, measure.shared_on_host() - host)
+        return self.limit if now - when > FILES_SECONDS else held + max(0, shared - host)
 
     def _alone(self, pids: "Iterable[int]") -> "dict[int, int]":
         """The process that exceeds the cap by what it shares at most with its forks, without the rest; {} where none does.
