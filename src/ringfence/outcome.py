@@ -164,6 +164,13 @@ class Enforcement:
         note = f"the protection of {paths} was off for a part of the run"
         return replace(self, filesystem=Enforced(Level.PARTIAL, self.filesystem.by, note))
 
+    def without_groups(self, names: Iterable[str]) -> Enforcement:
+        """The same where the control groups of these controllers hold nothing any more, or all of version 2 ("v2")."""
+        said = {entry.name: getattr(self, entry.name).by.partition(",")[0].split() for entry in fields(self)}
+        lost = [name for name, words in said.items() if words[:1] == ["cgroup"] and not set(names).isdisjoint(words)]
+        none = Enforced(Level.NONE, "", "its control group was taken away from the box, or the box from it, while it lived")
+        return replace(self, **dict.fromkeys(lost, none))
+
     def unobserved(self, note: str) -> Enforcement:
         """The same where refused system calls are refused and not told."""
         notes = [self.syscalls.note, note] if self.syscalls.note else [note]

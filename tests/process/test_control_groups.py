@@ -85,6 +85,18 @@ def test_a_box_after_another_enters_its_groups_and_is_not_told_of_what_they_met(
     assert not inside(kept)
 
 
+def test_a_cap_whose_group_a_box_was_taken_out_of_is_none_and_is_not_told_as_met() -> None:
+    with Sandbox(SandboxConfig(limits=CAPS)) as box:
+        assert box.run(["true"]).enforcement.cpu.level is Level.FULL
+        group = next(each for each in hierarchies() if "cpuacct" in each.controllers)
+        Path(group.group, "cgroup.procs").write_text(str(box._open().box.pid))
+        until = time.monotonic() + 20
+        while (result := box.run(["true"])).enforcement.cpu.level is Level.FULL and time.monotonic() < until:
+            time.sleep(0.1)
+        assert result.enforcement.cpu.level is Level.NONE and "taken away" in result.enforcement.cpu.note
+        assert (result.enforcement.memory.level, result.denials) == (Level.FULL, ())
+
+
 @pytest.mark.parametrize("killed", ["the caller", "all"])
 def test_what_a_killed_caller_left_is_removed_by_its_zygote_or_reclaimed_at_a_later_start(killed: str) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, killed], capture_output=True, text=True, check=False, timeout=60)

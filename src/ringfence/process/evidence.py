@@ -58,7 +58,7 @@ class Counter:
     (memory.events; Documentation/admin-guide/cgroup-v2.rst)."""
 
     def __init__(self, kind: str, events: int, name: str, limit: int, by: str) -> None:
-        self._events, self._name = events, name.encode() + b" "
+        self._events, self._name, self.by = events, name.encode() + b" ", by
         self.fields: dict[str, object] = {"cap": kind.encode(), "limit": limit, "observed": limit, "by": by.encode()}
         self.fields |= {"pid": 0, "run": 0, "ends": 0}
         self._seen = self._read()
@@ -89,6 +89,7 @@ class Evidence:
         self._guard = threading.Lock()
         self.dropped = 0  # records that found no room: what is known is not all
         self._counters: list[Counter] = []
+        self.lost: set[str] = set()  # controllers whose groups hold the box no more, "v2" for all of version 2
 
     def count(self, counter: Counter) -> None:
         """What counter counts from now on is evidence too."""
@@ -106,6 +107,7 @@ class Evidence:
                     self.caps.append(Cap(time.monotonic_ns(), counter.fields))
             except OSError:
                 self._counters.remove(counter)  # its group is gone: what nobody counts any more is not told
+                self.lost.add(counter.by.split()[-1])
         while True:
             try:
                 packet, _ = wire.receive(self.socket, 0)
@@ -127,6 +129,8 @@ class Evidence:
             self.calls.append(Call(at, fields))
         elif "unobserved" in fields:
             self.unobserved_since = at
+        elif "lost" in fields:
+            self.lost |= set(_text(fields, "lost").split(","))
         elif "failed" in fields:
             self.failed = _text(fields, "failed")
 

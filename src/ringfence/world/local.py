@@ -127,6 +127,8 @@ class LocalWorld:
             denials += self._inferred(outcome, said, command, denials)
         if dropped := self.box.evidence.take_dropped():
             notes += (f"{dropped} records of caps and of refused calls found no room: what is told of them is not all.",)
+        if lost := self.box.evidence.lost:
+            self.enforcement = self.enforcement.without_groups(lost)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,

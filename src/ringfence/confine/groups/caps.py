@@ -55,6 +55,8 @@ def offer(policy: ResolvedPolicy, groups: Groups, *, floor: bool) -> Offer:
 def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, object]]:
     """Who of the warden watches a box of this policy: what its groups hold by them, the rest as limits.py has it."""
     wanted = limits.watchers(policy)
+    if groups.all:
+        wanted["membership"] = {}
     if groups.of("memory"):
         settings = wanted.pop("memory")
         if not groups.shielded:

@@ -7,7 +7,7 @@ import signal
 import time
 
 from ringfence.guest import kernel, wire
-from ringfence.guest.warden import cpu, memory, memory_group, syscalls
+from ringfence.guest.warden import cpu, membership, memory, memory_group, syscalls
 from ringfence.guest.warden.watched import NEVER, Watched, Watcher
 
 TYPE_CHECKING = False
@@ -57,10 +57,15 @@ def _forks(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return forks.Refused(box, settings)
 
 
+def _membership(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    return membership.Membership(box)
+
+
 MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "memory": _memory,
     "memory_group": _memory_group,
     "cpu": _cpu,
+    "membership": _membership,
     "syscalls": _syscalls,
     "disk": _disk,
     "full": _full,
