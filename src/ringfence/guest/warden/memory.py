@@ -57,8 +57,8 @@ class Monitor(Watcher):
             return
         began = time.thread_time()  # on a busy host a look takes longer than it costs
         used, sizes, found = self._look(now)
-        if used > self.limit and max(sizes.values(), default=0) <= self.limit:
-            # What ends while it is looked at leaves its share to those that are looked at next: a second look tells.
+        if used > self.limit:
+            # What ends meanwhile counts twice: it leaves its share to those that are looked at next. A second look tells.
             used, sizes, found = self._look(now)
         if used > self.limit:
             self._breach(used, sizes, found)
