@@ -83,4 +83,4 @@ def test_a_wrong_label_is_found_by_its_witness(chosen: list[Case], place: Place)
     }
     for witness, truth in wrong_ones.items():
         case = next(case for case in chosen if case.witness == witness and case.truth.outcome in ("exited 1", "cap cpu"))
-        assert list(disagreements(replace(case, truth=truth, limits={"cpu_seconds": 0.1}, timeout=5.0), place))
+        assert list(disagreements(replace(case, truth=truth, limits={"cpu_seconds": 0.1}, timeout=1.0), place))

@@ -1,4 +1,4 @@
-"""Caps that refuse a call and end nothing: reported beside the command's own outcome. And the same errors from other causes."""
+"""Caps that refuse a call: reported beside the outcome, unless on_breach ends the run. And the same errors without a cap."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from truth.hosts import counts_processes
 _OPEN: dict[str, Any] = {"witness": "refusal", "limits": {"open_files": 32}}
 _SIZE: dict[str, Any] = {"witness": "refusal", "limits": {"file_size_bytes": 100_000}}
 _MANY: dict[str, Any] = {"witness": "refusal", "limits": {"max_processes": 24}}
+_KILL: dict[str, Any] = {"witness": "refusal", "limits": {"max_processes": 24, "on_breach": {"processes": "kill"}}, "timeout": 30.0}
+_KILLED = Truth("cap processes" if counts_processes() else "refused")
 _OWN: dict[str, Any] = {"witness": "refusal", "fresh": True, "policy": {"workspace": None}, "tiers": ("namespaces",)}
 _DISK: dict[str, Any] = {**_OWN, "limits": {"disk_bytes": 4 << 20}}
 _INODES: dict[str, Any] = {**_OWN, "limits": {"inodes": 100}}
@@ -64,6 +66,8 @@ CASES: tuple[Case, ...] = (
     _processes(_FORKS, 1, code=True),
     _processes(_THREADS, 1, code=True),
     _processes(f"python3 -c '{_FORKS}' || true", 0, fools=True),
+    Case(_FORKS + "time.sleep(6)", _KILLED, code=True, **_KILL),
+    Case(f"python3 -c '{_FORKS}' 2>/dev/null; sleep 6; exit 0", _KILLED, fools=True, **_KILL),
     fools("echo x > /dev/full", "exited 1", limits={"open_files": 64}),
     fools(
         "ulimit -n 16; python3 -c 'held = [open(\"/dev/null\") for _ in range(20)]' 2>/dev/null",
