@@ -32,7 +32,9 @@ def meet(tier: str, by: str) -> None:
         held = {cap: getattr(box.enforcement, cap) for cap in ("memory", "cpu", "max_processes", "cpu_share")}
         print(*(f"{cap}: {each}" for cap, each in held.items()), sep="\n", flush=True)
         assert all(each.by.startswith(by) or not by for each in held.values())
+        twice = f"python3 -c '{GROW}'; python3 -c '{GROW}'; sleep 1; echo survived"
         runs = [
+            ("memory", box.run(["sh", "-c", twice])),
             ("memory", box.run(["python3", "-c", GROW])),
             ("memory", box.execute(GROW)),
             ("cpu", box.run(["python3", "-c", DEAF], timeout=100)),

@@ -46,6 +46,7 @@ SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, SECCOMP_FILTER_FLAG_W
 SECCOMP_RET_ERRNO, SECCOMP_RET_USER_NOTIF = b"\x05\x00", b"\xc0\x7f"  # the high halves of 0x00050000 and 0x7fc00000
 BPF_RETURN = 0x06  # BPF_RET | BPF_K, linux/bpf_common.h
 SFD_NONBLOCK, SFD_CLOEXEC = 0x800, 0x80000  # sys/signalfd.h
+IN_MODIFY = 0x2  # sys/inotify.h
 TFD_NONBLOCK, TFD_CLOEXEC, TFD_TIMER_ABSTIME, CLOCK_MONOTONIC = 0x800, 0x80000, 1, 1  # sys/timerfd.h
 
 
@@ -242,6 +243,13 @@ def arm(timer: int, at_ns: int) -> None:
     """Let timer fire at at_ns of CLOCK_MONOTONIC (nanoseconds); 0 disarms it."""
     wanted = _TimerSpec(0, 0, *divmod(at_ns, 1_000_000_000))
     _check(_libc.timerfd_settime(timer, TFD_TIMER_ABSTIME, ctypes.byref(wanted), None), "timerfd_settime")
+
+
+def change_descriptor(path: bytes) -> int:
+    """A descriptor that can be read when the file at path is changed (inotify(7))."""
+    descriptor = _check(_libc.inotify_init1(SFD_NONBLOCK | SFD_CLOEXEC), "inotify_init1")  # the same bits, sys/inotify.h
+    _check(_libc.inotify_add_watch(descriptor, path, IN_MODIFY), "inotify_add_watch")
+    return descriptor
 
 
 def hide_command_line(name: bytes) -> None:

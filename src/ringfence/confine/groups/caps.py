@@ -58,9 +58,7 @@ def watchers(policy: ResolvedPolicy, groups: Groups) -> dict[str, Mapping[str, o
     if groups.all:
         wanted["membership"] = {}
     if groups.of("memory"):
-        settings = wanted.pop("memory")
-        if not groups.shielded:
-            wanted["memory_group"] = settings
+        wanted["memory_events" if groups.shielded else "memory_group"] = wanted.pop("memory")
     if "cpu" in wanted and (group := groups.of("cpuacct")):
         wanted["cpu"] = {**wanted["cpu"], "unified": int(group.unified)}
     if (group := groups.of("pids")) and "processes" in observed(policy, groups) & policy.limits.kills:

@@ -47,6 +47,12 @@ def _memory_group(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return memory_group.Grouped(box, settings)
 
 
+def _memory_events(box: Watched, settings: "dict[str, Any]") -> Watcher:
+    from ringfence.guest.warden import memory_events  # a host has groups of one version
+
+    return memory_events.Killed(box, settings)
+
+
 def _cpu(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return cpu.Cpu(box, settings)
 
@@ -64,6 +70,7 @@ def _membership(box: Watched, settings: "dict[str, Any]") -> Watcher:
 MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "memory": _memory,
     "memory_group": _memory_group,
+    "memory_events": _memory_events,
     "cpu": _cpu,
     "membership": _membership,
     "syscalls": _syscalls,
