@@ -270,7 +270,7 @@ class Making:
         try:
             opened = groups()
             wire.send(self._box.channel, {**beginning.wire(), "groups": len(opened)}, [*opened, *trees])
-        except BrokenPipeError:
+        except ConnectionError:
             pass  # the fork failed; the zygote's report says why
         finally:
             for descriptor in (*opened, *trees):
@@ -285,7 +285,7 @@ class Making:
         try:
             zygote.current().remove_at_end(left)
             wire.send(self._box.channel, plan.wire(), [*trees, self._watch.fileno()])
-        except BrokenPipeError:
+        except ConnectionError:
             pass  # the fork failed; the zygote's report says why
         finally:
             self._watch.close()
