@@ -10,8 +10,9 @@ from truth.hosts import counts_processes
 _OPEN: dict[str, Any] = {"witness": "refusal", "limits": {"open_files": 32}}
 _SIZE: dict[str, Any] = {"witness": "refusal", "limits": {"file_size_bytes": 100_000}}
 _MANY: dict[str, Any] = {"witness": "refusal", "limits": {"max_processes": 24}}
-_KILL: dict[str, Any] = {"witness": "refusal", "limits": {"max_processes": 24, "on_breach": {"processes": "kill"}}, "timeout": 30.0}
 _KILLED = Truth("cap processes" if counts_processes() else "refused")
+_KILL: dict[str, Any] = {"limits": {"max_processes": 24, "on_breach": {"processes": "kill"}}, "timeout": 30.0}
+_KILL["witness"] = "refusal" if counts_processes() else "hand"
 _OWN: dict[str, Any] = {"witness": "refusal", "fresh": True, "policy": {"workspace": None}, "tiers": ("namespaces",)}
 _DISK: dict[str, Any] = {**_OWN, "limits": {"disk_bytes": 4 << 20}}
 _INODES: dict[str, Any] = {**_OWN, "limits": {"inodes": 100}}
