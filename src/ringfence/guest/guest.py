@@ -58,7 +58,7 @@ class Run:
 
     __slots__ = (
         *("alone", "began", "cause", "command", "deadline", "earlier", "lane", "last", "names", "pid", "scripts"),
-        *("shown", "since"),
+        *("sign", "shown", "since"),
     )
 
     def __init__(self, lane: Lane, deadline: int, earlier: "set[tuple[int, int]]") -> None:
@@ -69,6 +69,7 @@ class Run:
         self.alone = False  # a fork of the guest, which starts nothing
         self.names = True  # it can bring new names into the workspace
         self.scripts: list[str] = []
+        self.sign = -1  # of a program by an interpreter of its own: readable once that has come to it
         self.cause = b""
         self.last: tuple[int, float, float] | None = None  # how it ended, while the rest of its tree is being ended
         self.began = time.monotonic_ns()
@@ -354,6 +355,9 @@ class Guest:
             if run.pid not in self.by_pid:
                 return
             run.last = None
+        if run.sign >= 0 and not run.cause and not self.programs.has_begun(run):
+            self.fail(run, None)  # whatever was run there, it was no interpreter: its status is not a program's
+            return
         message: dict[str, object] = {
             "pid": run.pid,
             "status": status,
@@ -402,6 +406,9 @@ class Guest:
             pass  # the outside has let go of this run
 
     def _forget(self, run: Run) -> None:
+        if run.sign >= 0:
+            os.close(run.sign)
+            run.sign = -1
         for path in run.scripts:
             try:
                 os.unlink(path)

@@ -6,6 +6,7 @@ sent are descriptors alone; the fork reads the request, so that nothing of one p
 """
 
 import _socket
+import errno
 import os
 import select
 import signal
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ringfence.guest.guest import Guest, Run
 
 MAX_REPORT = 128
+SIGN = b".began"
+"""How the pipe beside a program's file ends by which the template says that it runs (template.py writes to it)."""
 
 
 class Programs:
@@ -44,6 +47,10 @@ class Programs:
         assert isinstance(cwd, bytes) and isinstance(env, dict)
         if not self.ran_one:
             self.ran_one = True
+            sign = path + SIGN
+            os.mkfifo(sign, 0o600)
+            run.scripts.append(os.fsdecode(sign))
+            run.sign = os.open(sign, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             return self.guest.spawn([*self.command(), b"once", path], env, cwd, stdio)
         if self.socket is None:
             self._start_template()
@@ -55,13 +62,23 @@ class Programs:
             changes = [key.encode() + b"=" + value for key, value in env.items()]
             os.write(carrier, b"\0".join([path, cwd, *limits, *changes]))
             wire.send(self.socket, b"", [carrier, *stdio, *self.guest.room.commands])
-        except OSError:
+        except OSError as error:
             self.abandon()
-            raise
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET):
+                raise
+            self.guest.fail(run, None)  # it ended before it took anything
+            return 0
         finally:
             os.close(carrier)
         self.waiting.append(run)
         return 0
+
+    def has_begun(self, run: "Run") -> bool:
+        """Whether the template gave its sign before the program of a run began, which nobody can take back."""
+        try:
+            return bool(os.read(run.sign, 1))
+        except BlockingIOError:
+            return False
 
     def command(self) -> "list[bytes]":
         """The first of the plan's interpreters that can be run inside, and the template in the form that suits it."""

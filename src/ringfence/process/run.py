@@ -23,6 +23,8 @@ from ringfence.process.wait import Readable, Waits
 LATE_SECONDS = 5.0
 """Past deadline and grace: when even the zygote cannot end the box, the call still ends."""
 READS_A_TURN = 16
+MOST_SHOWN = 500
+"""Bytes of what an interpreter wrote that are shown in an error."""
 PIPE_BYTES = 65536  # what a fresh pipe holds, pipe(7)
 
 
@@ -272,8 +274,9 @@ class Run:
             if self.ended.stage != "guest" or self.ended.cause == "deadline" or full:
                 return classify.of_failed(self.ended, self.wall)
             if not number:
+                wrote = self.output()[1].data[-MOST_SHOWN:]
                 raise HostError(
-                    "the interpreter of the box ended before the program began.",
+                    "the interpreter of the box ended before the program began" + (f"; it wrote {wrote!r}." if wrote else "."),
                     hint="Check config.python, or the workspace's virtual environment; it is run inside the box.",
                 )
             raise HostError(f"the box could not start the command: {os.strerror(number)}.", errno=number)
