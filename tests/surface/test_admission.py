@@ -105,10 +105,10 @@ def test_a_register_that_others_can_write_is_not_used(place: Path) -> None:
         pass
 
 
-def test_a_box_waits_for_its_share_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_box_waits_for_its_share_and_says_why(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Sandbox(guaranteed()).__enter__()
     told = threading.Event()
-    caplog.handler.emit = lambda record: told.set()  # type: ignore[method-assign]
+    monkeypatch.setattr(caplog.handler, "emit", lambda record: told.set())
     closer = threading.Thread(target=lambda: (told.wait(30), first.cleanup()))
     closer.start()
     with Sandbox(guaranteed(seconds=60)) as second:
