@@ -95,7 +95,7 @@ def prepare(
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         groups = caps.groups_for(policy, floor=False)
-        view = beginning_for(ids, whole=policy.mode == FULL_ACCESS)
+        view = beginning_for(ids.uid, ids.gid, whole=policy.mode == FULL_ACCESS)
         beginning = Beginning(ids, view, disk.scratch(policy), groups.room, groups.shielded)
         clone = partial(_privileged_trees, block=block, owner=owner, make_userns=make_userns)
         ahead(beginning, clone(view.steps) if root_caller else [], groups.entries)

@@ -65,18 +65,22 @@ class Step:
 
 @frozen
 class View:
-    """What a box sees: the steps that make it, in order, and the same as the guest reads them."""
+    """What a box sees: the steps that make it, in order, and the same as the guest reads them, in parts that boxes share."""
 
     steps: tuple[Tree | Step, ...] = ()
-    wire: bytes = b""
+    parts: tuple[bytes, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, steps: Iterable[Tree | Step]) -> View:
         made = tuple(steps)
-        return cls(made, b"".join(_wire_step(step) for step in made))
+        return cls(made, (b"".join(_wire_step(step) for step in made),))
 
     def __add__(self, further: View) -> View:
-        return View((*self.steps, *further.steps), self.wire + further.wire)
+        return View((*self.steps, *further.steps), (*self.parts, *further.parts))
+
+    @property
+    def wire(self) -> bytes:
+        return b"".join(self.parts)
 
 
 @frozen
@@ -158,7 +162,7 @@ class LaunchPlan:
     def wire(self) -> dict[str, object]:
         """The rest of the plan as the guest's protocol carries it, with its trees beside it."""
         return {
-            "steps": self.view.wire[len(self.beginning.view.wire) :],
+            "steps": b"".join(self.view.parts[len(self.beginning.view.parts) :]),
             "environment": [[name, value] for name, value in self.environment.items()],
             "workdir": self.workdir,
             "private": self.private,

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Ids, Step, Tree, View
+from ringfence.confine.plan import NOEXEC, READ_ONLY, WRITABLE, Step, Tree, View
 from ringfence.confine.whole import held_files, host_files
 from ringfence.policy.resolve import Folder, ResolvedPolicy
 
@@ -37,14 +37,14 @@ SMALL_BYTES = 16 * 1024
 SMALL_FILES = 8
 
 
-@lru_cache(maxsize=64)
-def beginning_for(ids: Ids, *, whole: bool) -> View:
-    """What boxes of the same ids have in common, in the order in which it is made; nothing where the box sees all of the host."""
+@lru_cache(maxsize=4)
+def beginning_for(uid: int, gid: int, *, whole: bool) -> View:
+    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where all of the host is seen."""
     if whole:
         return View()
     private = (("/tmp", 0o1777), ("/dev/shm", 0o1777), (HOME, 0o700), (PRIVATE, 0o700))
     folders = (Step("private", path, mode) for path, mode in private)
-    return View.of((*_system(), *_made_files(ids), *folders, Step("folder", os.path.dirname(RUNNER))))
+    return View.of((*_system(), *_made_files(uid, gid), *folders, Step("folder", os.path.dirname(RUNNER))))
 
 
 @lru_cache(maxsize=16)
@@ -149,8 +149,7 @@ def _copied(path: str) -> list[Step] | None:
     return None if b"\0" in content else [Step("file", path, 0o444, content)]
 
 
-def _made_files(ids: Ids) -> Iterator[Step]:
-    uid, gid = ids.uid, ids.gid
+def _made_files(uid: int, gid: int) -> Iterator[Step]:
     files = {
         "hosts": "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n",
         "resolv.conf": "# no resolver: this box has no network\n",
