@@ -39,7 +39,7 @@ SMALL_FILES = 8
 
 @lru_cache(maxsize=4)
 def beginning_for(uid: int, gid: int, *, whole: bool) -> View:
-    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where all of the host is seen."""
+    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where it sees all of the host."""
     if whole:
         return View()
     private = (("/tmp", 0o1777), ("/dev/shm", 0o1777), (HOME, 0o700), (PRIVATE, 0o700))
