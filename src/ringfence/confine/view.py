@@ -39,7 +39,7 @@ SMALL_FILES = 8
 
 @lru_cache(maxsize=4)
 def beginning_for(uid: int, gid: int, *, whole: bool) -> View:
-    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where it sees all of the host."""
+    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where all is the host's."""
     if whole:
         return View()
     private = (("/tmp", 0o1777), ("/dev/shm", 0o1777), (HOME, 0o700), (PRIVATE, 0o700))
