@@ -8,12 +8,16 @@ from pathlib import Path
 from ringfence.errors import RingfenceError
 from ringfence.sync import Sandbox, SandboxConfig
 
-BOXES = 200
+MADE, REFUSED, MOST = 20, 100, 50_000
 
 SWAPPER = """
-import os
+import os, time
 outside = {outside!r}
+exchanged = 0
 while True:
+    exchanged += 1
+    if not exchanged % 200:
+        time.sleep(0.05)  # so that some boxes are made, of the folder that is there then
     for make in (lambda: os.symlink(outside, 'sub'), lambda: os.mkdir('sub')):
         try:
             os.rename('sub', f'gone')
@@ -35,16 +39,14 @@ def test_a_racing_box_never_gets_a_foreign_folder_into_another(tmp_path: Path) -
     made = refused = 0
     with Sandbox(SandboxConfig(workspace=workspace)) as attacker:
         with attacker.spawn(["python3", "-c", SWAPPER.format(outside=str(outside))]):
-            for _ in range(BOXES):
+            while (made < MADE or refused < REFUSED) and made + refused < MOST:
                 try:
                     with Sandbox(SandboxConfig(workspace=workspace / "sub")) as box:
                         made += 1
                         assert box.run(["cat", "secret"]).stdout == ""
                 except RingfenceError:
                     refused += 1
-    assert made + refused == BOXES
-    assert made
-    assert refused
+    assert made >= MADE and refused >= REFUSED
     # The control: where the link stays and is followed, the secret is what one reads.
     if os.path.lexists(workspace / "link"):
         os.unlink(workspace / "link")
