@@ -46,6 +46,8 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, TIMER, watch, room, plan)
+        plan = beginning = {}  # of a plan little is used again, and this frame lasts as long as the box
+        kernel.give_back_memory()
         wire.send(socket, {"ready": os.getpid()}, handed)
         while handed:  # before anything else runs here: who holds the listener answers for the kernel
             os.close(handed.pop())

@@ -224,6 +224,13 @@ def birth(folder: int, name: bytes) -> int:
     return int.from_bytes(seconds, sys.byteorder, signed=True) * 1_000_000_000 + int.from_bytes(rest, sys.byteorder)
 
 
+def give_back_memory() -> None:
+    """Return to the kernel what was allocated and freed (malloc_trim(3), which only glibc has)."""
+    trim = getattr(_libc, "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
 def close_from(first: int) -> None:
     """Close every descriptor from first on."""
     _syscall("close_range", CLOSE_RANGE, ctypes.c_uint(first), ctypes.c_uint(0xFFFFFFFF), ctypes.c_uint(0))
