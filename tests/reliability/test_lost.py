@@ -166,7 +166,7 @@ def test_a_killed_zygote_loses_every_box_and_each_call_says_what_came_so_far(tie
         calls = [threading.Thread(target=call, args=(box,)) for box in (first, first, second)]
         for thread in calls:
             thread.start()
-        wait_for(f"sleep {marker}", 6)
+        wait_for(f"sleep {marker}", 9)  # of each call its shell and two sleepers
         ours = below(zygote.current().pid)
         kill_zygote()
         for thread in calls:
