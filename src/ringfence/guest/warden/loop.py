@@ -23,14 +23,6 @@ TOGETHER = 0.005
 """Seconds by which a look may come early to be done with others: waking up costs more than most looks."""
 
 
-def _memory(box: Watched, settings: "dict[str, Any]") -> Watcher:
-    return memory.Monitor(box, settings)
-
-
-def _syscalls(box: Watched, settings: "dict[str, Any]") -> Watcher:
-    return syscalls.Listener(box, settings)
-
-
 def _disk(box: Watched, settings: "dict[str, Any]") -> Watcher:
     from ringfence.guest.warden import disk  # few boxes have a cap on it
 
@@ -43,18 +35,10 @@ def _full(box: Watched, settings: "dict[str, Any]") -> Watcher:
     return disk.Full(box, settings)
 
 
-def _memory_group(box: Watched, settings: "dict[str, Any]") -> Watcher:
-    return memory_group.Grouped(box, settings)
-
-
 def _memory_events(box: Watched, settings: "dict[str, Any]") -> Watcher:
     from ringfence.guest.warden import memory_events  # a host has groups of one version
 
     return memory_events.Killed(box, settings)
-
-
-def _cpu(box: Watched, settings: "dict[str, Any]") -> Watcher:
-    return cpu.Cpu(box, settings)
 
 
 def _forks(box: Watched, settings: "dict[str, Any]") -> Watcher:
@@ -68,12 +52,12 @@ def _membership(box: Watched, settings: "dict[str, Any]") -> Watcher:
 
 
 MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
-    "memory": _memory,
-    "memory_group": _memory_group,
+    "memory": memory.Monitor,
+    "memory_group": memory_group.Grouped,
     "memory_events": _memory_events,
-    "cpu": _cpu,
+    "cpu": cpu.Cpu,
     "membership": _membership,
-    "syscalls": _syscalls,
+    "syscalls": syscalls.Listener,
     "disk": _disk,
     "full": _full,
     "forks": _forks,
