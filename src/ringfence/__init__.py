@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ringfence.explanation.host import HostFacts, host_facts
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
+    from ringfence.permission.acts import Act
+    from ringfence.permission.permissions import PermissionManager
     from ringfence.policy.compose import compose
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.policy.load import Policy, load_policy
@@ -39,6 +41,8 @@ _PLACES = {
     "ProcessInfo": "ringfence.world.processes",
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
+    "Act": "ringfence.permission.acts",
+    "PermissionManager": "ringfence.permission.permissions",
     "compose": "ringfence.policy.compose",
     "Policy": "ringfence.policy.load",
     "load_policy": "ringfence.policy.load",
@@ -52,6 +56,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "Act",
     "Cancelled",
     "CapHit",
     "Capability",
@@ -66,6 +71,7 @@ __all__ = [
     "HostFacts",
     "NotStarted",
     "Outcome",
+    "PermissionManager",
     "Policy",
     "Process",
     "ProcessInfo",
