@@ -91,6 +91,23 @@ class TierUnavailableError(RingfenceError):
     hint = "Nothing runs with less than what was asked for."
 
 
+class NotPermittedError(RingfenceError, PermissionError):
+    """A rule, or whoever was asked, says that this is not to be done, so it was not begun. Fields: act, rule, why, asked.
+
+    asked: whether it would have been done, had somebody agreed. The same act is not asked about again in this box.
+    """
+
+    code = "not-permitted"
+    exit_status = 126
+    hint = "Nothing was started; it is not asked again in this box. Do without, or let the rule be changed."
+
+    def __init__(self, message: str, *, act: str = "", rule: str = "", why: str = "", asked: bool = False) -> None:
+        self.act, self.rule, self.why, self.asked = act, rule, why, asked
+        super().__init__(message, hint=None, act=act, rule=rule, why=why, asked=asked)
+
+    __str__ = RingfenceError.__str__
+
+
 class AdmissionError(RingfenceError):
     """What the box was to be guaranteed is held by other boxes of this user, to the end of the wait. Fields: holders."""
 

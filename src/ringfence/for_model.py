@@ -107,6 +107,8 @@ def of_error(error: errors.RingfenceError) -> str:
             "[sandbox_lost] The sandbox died while the command ran, and nobody knows how the command would have ended. This was "
             f"not your code: do not change it for this. What happened: {said}{step}"
         )
+    elif isinstance(error, errors.NotPermittedError):
+        line = f"[not_permitted] {said} Nothing of it was run. It is not asked about again: do it another way, or do without."
     elif isinstance(error, (errors.ArgumentError, errors.PathError, errors.ConnectError)):
         line = f"[call_refused] The call was not carried out, and no command ran for it: {said}{step}"
     else:
