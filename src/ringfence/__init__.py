@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ringfence.files import Files
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.permission.acts import Act
+    from ringfence.permission.approvers import AlwaysApprover, CallbackApprover, NeverApprover
     from ringfence.permission.permissions import PermissionManager
+    from ringfence.permission.questions import Answer, Question
     from ringfence.policy.compose import compose
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.policy.load import Policy, load_policy
@@ -42,6 +44,8 @@ _PLACES = {
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
     "Act": "ringfence.permission.acts",
+    **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
+    **dict.fromkeys(("Answer", "Question"), "ringfence.permission.questions"),
     "PermissionManager": "ringfence.permission.permissions",
     "compose": "ringfence.policy.compose",
     "Policy": "ringfence.policy.load",
@@ -57,6 +61,9 @@ _PLACES = {
 
 __all__ = [
     "Act",
+    "AlwaysApprover",
+    "Answer",
+    "CallbackApprover",
     "Cancelled",
     "CapHit",
     "Capability",
@@ -69,12 +76,14 @@ __all__ = [
     "FileInfo",
     "Files",
     "HostFacts",
+    "NeverApprover",
     "NotStarted",
     "Outcome",
     "PermissionManager",
     "Policy",
     "Process",
     "ProcessInfo",
+    "Question",
     "Result",
     "Sandbox",
     "SandboxConfig",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,11 +13,14 @@ from ringfence.outcome import Cancelled, Denial, Outcome, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.command import Command
 from ringfence.process.wait import Readable, Waits
-from ringfence.world.local import LocalWorld, Opened
+from ringfence.world.local import Callback, LocalWorld, Opened
 
 if TYPE_CHECKING:
     from ringfence.events import HookEvent
     from ringfence.hooks import HookManager
+    from ringfence.permission.permissions import PermissionManager
+    from ringfence.permission.questions import Answer, Approver, Question
+    from ringfence.permits import Permits
 
 Kind = Literal["code", "command", "argv"]
 
@@ -26,10 +30,22 @@ class Observed(Opened):
 
     _in_loop = False
 
-    def __init__(self, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> None:
+    def __init__(
+        self,
+        config: SandboxConfig | None = None,
+        *,
+        hooks: HookManager | None = None,
+        permissions: PermissionManager | None = None,
+        approver: Approver | None = None,
+    ) -> None:
         super().__init__(config)
         self._hooks: HookManager | None = None
         self.hooks = hooks
+        self._permits: Permits | None = None
+        if permissions is not None or approver is not None or self.config.permissions or self.config.escalation != "none":
+            from ringfence.permits import permits  # a box that asks nobody loads none of it
+
+            self._permits = permits(self.config, permissions, approver, self._say_asked)
 
     @property
     def hooks(self) -> HookManager | None:
@@ -54,6 +70,30 @@ class Observed(Opened):
         if not (self._hooks.wants(HookEvent.SANDBOX_EXEC) or self._hooks.wants(HookEvent.SANDBOX_DENIAL)):
             return None
         return Telling(self._hooks, self._open(), self._id, kind, command, in_loop=self._in_loop)
+
+    def _carrying_out(
+        self, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)
+    ) -> Waits[Result]:
+        """One run, begun if that is permitted."""
+        world = self._open()
+        if self._permits is None:
+            return world.run(command, callbacks)
+        return self._permits.run(world, kind, command, callbacks)
+
+    def _permitted(self, command: Command) -> Waits[None]:
+        """Until what is spawned may be. Raises NotPermittedError."""
+        world = self._open()
+        if self._permits is not None:
+            yield from self._permits.permit(world, "argv", command)
+
+    def _file_permitted(self, kind: Literal["read", "write"], path: str | os.PathLike[str]) -> Waits[None]:
+        """Until a file may be read or written by a call. Raises NotPermittedError, OutsideError."""
+        world = self._open()
+        if self._permits is not None:
+            yield from self._permits.permit_file(world, kind, world.resolve_path(path, write=kind == "write"))
+
+    def _say_asked(self, question: Question, answer: Answer, seconds: float) -> None:
+        """Told without waiting, in the thread of the call that asked."""
 
     def _say_started(self) -> None:
         """Told without waiting: a box that is open and not yet in its caller's hands must not be lost to a cancellation."""
@@ -142,7 +182,7 @@ class Telling:
 
         result = self.result
         outcome: Outcome | None = result.outcome if result else Cancelled() if self._given_up else None
-        language, text = _what(self._kind, self._command)
+        language, text = what(self._kind, self._command)
         failed = None if error is None or self._given_up else error.code if isinstance(error, RingfenceError) else "callback"
         return {
             "box": self._box,
@@ -160,7 +200,7 @@ class Telling:
         }
 
 
-def _what(kind: Kind, command: Command) -> tuple[str, str]:
+def what(kind: Kind, command: Command) -> tuple[str, str]:
     """The language and the text of what was run."""
     if kind == "command":
         return "", command.shown[0]

@@ -25,6 +25,8 @@ from ringfence.world.local import Callback, LocalWorld, open_world
 if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.hooks import HookManager
+    from ringfence.permission.permissions import PermissionManager
+    from ringfence.permission.questions import Approver
     from ringfence.world.processes import ProcessInfo
     from ringfence.world.trees.transfer import Transfer
 
@@ -52,18 +54,35 @@ class Sandbox(Observed):
             result = await box.run(["pytest", "-q"], timeout=60)
 
     hooks: whose handlers are told of the box, of each execute, execute_command and run, and of denials; see ringfence.hooks.
+    permissions: decides each command before it is started, and each read_file and write_file, together with the rules of config.
+    approver: who is asked where they say so; without one what would be asked is refused. Refused is NotPermittedError.
     Methods may be used from several tasks of one event loop at once. Raises TierUnavailableError, ConfigError or
     WorkspaceError on entering, before anything ran. Not promised: that a box outlives its process, or is used by two loops.
     """
 
     _in_loop = True
 
-    def __init__(self, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> None:
-        super().__init__(config, hooks=hooks)
+    def __init__(
+        self,
+        config: SandboxConfig | None = None,
+        *,
+        hooks: HookManager | None = None,
+        permissions: PermissionManager | None = None,
+        approver: Approver | None = None,
+    ) -> None:
+        super().__init__(config, hooks=hooks, permissions=permissions, approver=approver)
         self._opened_in: weakref.ref[_Loop] | None = None
 
     @classmethod
-    async def create(cls, id: str, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> Sandbox:
+    async def create(
+        cls,
+        id: str,
+        config: SandboxConfig | None = None,
+        *,
+        hooks: HookManager | None = None,
+        permissions: PermissionManager | None = None,
+        approver: Approver | None = None,
+    ) -> Sandbox:
         """Open a box that other parts of this process find by `Sandbox.get(id)`; it is open until it is closed.
 
         Close it by cleanup(), or by using it in `async with`. One that nobody closes ends with its event loop, at the latest when
@@ -72,7 +91,7 @@ class Sandbox(Observed):
         """
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver)
         with named.making(id, box, _this_loop()):
             await box._make()
             box._id = id
@@ -115,6 +134,8 @@ class Sandbox(Observed):
         self._refuse()
 
     async def _close(self) -> None:
+        if self._permits is not None:
+            self._permits.close()
         if self._world is not None and not self._world.closed:
             with CancelScope(shield=True):
                 await awaiting(self._world.close())
@@ -150,20 +171,20 @@ class Sandbox(Observed):
         on_stdout, on_stderr: called with each piece of output as it comes. A program that leaves processes behind does
         not hold the call; they live on until the box ends, or until the deadline of the call that started them.
 
-        Raises ArgumentError, OutsideError, SandboxClosedError before anything runs, SandboxLostError if the box dies.
+        Raises ArgumentError, OutsideError, SandboxClosedError, NotPermittedError before anything runs, SandboxLostError if the
+        box dies.
         """
         command = asking.argv(argv, input, cwd, env, timeout)
         result = await self._run("argv", command, (on_stdout, on_stderr))
         return result.raise_for_status() if check else result
 
     async def _run(self, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)) -> Result:
-        world = self._open()
         telling = self._telling(kind, command)
         if telling is None:
-            return await awaiting(world.run(command, callbacks))
+            return await awaiting(self._carrying_out(kind, command, callbacks))
         try:
             with telling:
-                result = telling.result = await awaiting(world.run(command, callbacks))
+                result = telling.result = await awaiting(self._carrying_out(kind, command, callbacks))
         finally:
             with CancelScope(shield=True):  # what handlers take of the caller's time changes no result
                 await awaiting(telling.settled())
@@ -203,17 +224,21 @@ class Sandbox(Observed):
         terminal: rows and columns of a terminal of its own. It reads stdin there and all that it writes comes as stdout;
         resize() changes the size, and what is typed as Ctrl-C or Ctrl-Z does there what it does at any terminal.
 
-        Raises CommandNotFoundError or CommandNotStartedError when exec did not happen.
+        Raises CommandNotFoundError or CommandNotStartedError when exec did not happen, NotPermittedError.
         """
-        return await Process.start(self._open(), asking.argv(argv, None, cwd, env, timeout, terminal))
+        command = asking.argv(argv, None, cwd, env, timeout, terminal)
+        await awaiting(self._permitted(command))
+        return await Process.start(self._open(), command)
 
     async def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""
+        await awaiting(self._file_permitted("read", path))
         return (await awaiting(self._open().files.read(path))).decode("utf-8", "replace")
 
     async def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file, and the folders above it; returns its absolute path."""
         data = as_bytes(content, "content")
+        await awaiting(self._file_permitted("write", path))
         return await awaiting(self._open().files.write(path, data or b""))
 
     async def list_files(self) -> list[str]:

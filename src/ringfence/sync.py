@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from ringfence.hooks import HookManager
+    from ringfence.permission.permissions import PermissionManager
+    from ringfence.permission.questions import Approver
     from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
     from ringfence.world.processes import ProcessInfo
@@ -40,11 +42,19 @@ class Sandbox(Observed):
     """One box, for as long as its `with` block. Methods mean what those of ringfence.Sandbox mean, and block."""
 
     @classmethod
-    def create(cls, id: str, config: SandboxConfig | None = None, *, hooks: HookManager | None = None) -> Sandbox:
+    def create(
+        cls,
+        id: str,
+        config: SandboxConfig | None = None,
+        *,
+        hooks: HookManager | None = None,
+        permissions: PermissionManager | None = None,
+        approver: Approver | None = None,
+    ) -> Sandbox:
         """Open a box that other parts of this process find by its id; see ringfence.Sandbox.create. No loop ends it."""
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver)
         with named.making(id, box):
             box._make()
             box._id = id
@@ -83,6 +93,8 @@ class Sandbox(Observed):
         self._refuse()
 
     def _close(self) -> None:
+        if self._permits is not None:
+            self._permits.close()
         if self._world is not None and not self._world.closed:
             blocking(self._world.close())
             blocking(self._say_ended())
@@ -112,13 +124,12 @@ class Sandbox(Observed):
         return result.raise_for_status() if check else result
 
     def _run(self, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None] = (None, None)) -> Result:
-        world = self._open()
         telling = self._telling(kind, command)
         if telling is None:
-            return blocking(world.run(command, callbacks))
+            return blocking(self._carrying_out(kind, command, callbacks))
         try:
             with telling:
-                result = telling.result = blocking(world.run(command, callbacks))
+                result = telling.result = blocking(self._carrying_out(kind, command, callbacks))
         finally:
             blocking(telling.settled())
         return result
@@ -149,15 +160,19 @@ class Sandbox(Observed):
         terminal: tuple[int, int] | None = None,
     ) -> Process:
         """Start one program and return at once, with its streams; see ringfence.Sandbox.spawn."""
-        return Process(self._open(), asking.argv(argv, None, cwd, env, timeout, terminal))
+        command = asking.argv(argv, None, cwd, env, timeout, terminal)
+        blocking(self._permitted(command))
+        return Process(self._open(), command)
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file; see ringfence.Sandbox.read_file."""
+        blocking(self._file_permitted("read", path))
         return blocking(self._open().files.read(path)).decode("utf-8", "replace")
 
     def write_file(self, path: str | os.PathLike[str], content: str | bytes) -> str:
         """Write a whole file; see ringfence.Sandbox.write_file."""
         data = as_bytes(content, "content")
+        blocking(self._file_permitted("write", path))
         return blocking(self._open().files.write(path, data or b""))
 
     def list_files(self) -> list[str]:

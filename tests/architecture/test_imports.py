@@ -20,9 +20,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"confine.host", "process.streams", "process.zygote", "files", "connection", "world.files", "world.processes", "world.trees"},
     "explanation": BELOW_SANDBOX | {"sync", "explanation"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
-    "sandbox": BELOW_SANDBOX | {"files", "connection", "observed"},
-    "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed"},
-    "observed": LEAVES | {"policy", "process", "world"},
+    "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
+    "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed", "permits"},
+    "observed": LEAVES | {"policy", "process", "world", "permission", "permits"},
+    "permits": LEAVES | {"policy", "process", "world", "permission", "observed"},
     **dict.fromkeys(("files", "sync_files", "connection", "sync_connection"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),
     "policy": LEAVES | {"policy"},

@@ -13,9 +13,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ringfence.values import frozen
+
+if TYPE_CHECKING:
+    from ringfence.permission.acts import Act
 
 DEADLINE_SECONDS = 300.0
 """Time for an answer, where the approver says nothing else: a person who is at the machine, and does something else just now."""
@@ -40,7 +43,7 @@ class Question:
 
     kind: Kind
     what: str
-    acts: tuple[object, ...] = ()
+    acts: tuple[Act, ...] = ()
     rule: str = ""
     grant: str = ""
     wish: bool = False

@@ -1,0 +1,108 @@
+"""What stands between a call and its beginning: its acts are decided, and where a rule says so somebody is asked.
+
+Both surfaces begin a call through here where the box has rules or an approver; one that has neither never loads this. A question
+is waited for as data, so that one routine serves a blocking caller and any event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ringfence.errors import NotPermittedError
+from ringfence.for_model import quoted
+from ringfence.observed import Kind, what
+from ringfence.permission.acts import Act, Decision, strictest
+from ringfence.permission.permissions import PermissionManager
+from ringfence.permission.questions import Answer, Approver, Question, Questions, Run, Told
+from ringfence.process.wait import Readable, Waits
+
+if TYPE_CHECKING:
+    from ringfence.outcome import Result
+    from ringfence.policy.config import SandboxConfig
+    from ringfence.process.command import Command
+    from ringfence.world.local import Callback, LocalWorld
+
+MOST_SAID = 200
+"""Characters of a command in an error; a question has all of it."""
+
+
+def permits(config: SandboxConfig, given: PermissionManager | None, approver: Approver | None, told: Told) -> Permits:
+    """Those of a box: the rules of its policy and those that were given, of which the strictest hold. Raises TypeError."""
+    if given is not None and not isinstance(given, PermissionManager):
+        raise TypeError(f"permissions must be a PermissionManager, not {type(given).__name__}.")
+    if approver is not None and not callable(getattr(approver, "ask", None)):
+        raise TypeError(f"an approver has ask(question); {type(approver).__name__} has not.")
+    own = (PermissionManager(config.permissions),) if config.permissions else ()
+    return Permits((*own, given) if given is not None else own, approver, told)
+
+
+class Permits:
+    """The rules of one box, and its questions."""
+
+    def __init__(self, managers: Iterable[PermissionManager], approver: Approver | None, told: Told) -> None:
+        self.managers = tuple(managers)
+        own = (each.approver for each in self.managers if each.approver is not None)
+        self.questions = Questions(approver if approver is not None else next(own, None), told=told)  # type: ignore[arg-type]
+
+    def run(
+        self, world: LocalWorld, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None]
+    ) -> Waits[Result]:
+        """Carry a command out, if that is permitted. Raises NotPermittedError, and what running raises."""
+        with self.questions.run() as run:
+            yield from self.permit(world, kind, command, run)
+            return (yield from world.run(command, callbacks))
+
+    def permit(self, world: LocalWorld, kind: Kind, command: Command, run: Run | None = None) -> Waits[None]:
+        """Return if a command may be started. Raises NotPermittedError."""
+        if self.managers:
+            decision = strictest(manager.check(_asked(kind, command), world.policy, world.enforcement) for manager in self.managers)
+            yield from self._decided(decision, what(kind, command)[1], run)
+
+    def permit_file(self, world: LocalWorld, kind: str, path: str) -> Waits[None]:
+        """Return if a file may be read or written. path: absolute. Raises NotPermittedError."""
+        if self.managers:
+            act = Act(kind, path)
+            decision = strictest(manager.check(act, world.policy, world.enforcement) for manager in self.managers)
+            yield from self._decided(decision, f"{kind} {path}", None)
+
+    def close(self) -> None:
+        """The box has ended."""
+        self.questions.close()
+
+    def _decided(self, decision: Decision, shown: str, run: Run | None) -> Waits[None]:
+        if decision.effect == "allow":
+            return
+        if decision.effect == "deny":
+            said = f"{quoted(shown, MOST_SAID)} is not permitted: {decision.why} (rule {quoted(decision.rule)})."
+            raise NotPermittedError(said, act=shown, rule=decision.rule, why=decision.why)
+        question = Question(
+            "command",
+            shown,
+            decision.acts,
+            decision.rule,
+            deadline_seconds=self.questions.deadline_seconds,
+        )
+        answer = yield from self.ask(question, run)
+        if not answer.granted:
+            why = answer.why or "the answer was no"
+            said = f"{quoted(shown, MOST_SAID)} was not permitted: {why} (asked by rule {quoted(decision.rule)})."
+            raise NotPermittedError(said, act=shown, rule=decision.rule, why=why, asked=True)
+
+    def ask(self, question: Question, run: Run | None = None) -> Waits[Answer]:
+        """The answer to a question. Whoever gives up waiting takes it back."""
+        asking = self.questions.put(question, run)
+        try:
+            if asking.descriptor >= 0:
+                yield Readable(asking.descriptor, asking.until)
+            return asking.answer()
+        finally:
+            asking.close()
+
+
+def _asked(kind: Kind, command: Command) -> str | tuple[str, ...]:
+    """What is decided: the words of a command, a whole shell line, or the interpreter with its program."""
+    if kind == "argv":
+        return command.shown
+    language, text = what(kind, command)
+    return text if language in ("", "bash") else (language, "-e" if language == "node" else "-c", text)
