@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.process.streams import Process
     from ringfence.process.zygote import warm_up
     from ringfence.sandbox import Sandbox, run
+    from ringfence.trace import Trace
     from ringfence.world.files import FileInfo
     from ringfence.world.processes import ProcessInfo
     from ringfence.world.trees.transfer import Transfer
@@ -43,6 +44,7 @@ _PLACES = {
     "ProcessInfo": "ringfence.world.processes",
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
+    "Trace": "ringfence.trace",
     "Act": "ringfence.permission.acts",
     **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
     **dict.fromkeys(("Answer", "Question"), "ringfence.permission.questions"),
@@ -89,6 +91,7 @@ __all__ = [
     "SandboxConfig",
     "SandboxLimits",
     "Signaled",
+    "Trace",
     "Transfer",
     "compose",
     "explain",

@@ -186,6 +186,22 @@ class HostError(RingfenceError, OSError):
         return f"{self.message} {self.next_step}".strip()
 
 
+class TraceError(RingfenceError):
+    """The trace cannot be opened, written or read.
+
+    Fields: path, and kind: full, locked, read-only, corrupt, foreign, newer or access.
+    result is the whole result of the run that ended and could not be recorded, where the record is required.
+    """
+
+    code = "trace"
+    hint = "Correct what is named, or name another place for the trace."
+
+    def __init__(self, message: str, *, path: str = "", kind: str = "", hint: str | None = None) -> None:
+        self.path, self.kind = path, kind
+        self.result: Result | None = None
+        super().__init__(message, hint=hint, path=path, kind=kind)
+
+
 class PathError(RingfenceError):
     """A path of a file call: the root of what can be wrong with it."""
 

@@ -1,4 +1,4 @@
-"""What both surfaces tell a caller's hooks of a box: that it was made, each run with its denials, that it ended."""
+"""What both surfaces tell a caller's hooks and recorder of a box: that it was made, each run with its denials, that it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringfence.outcome import Cancelled, Denial, Outcome, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.command import Command
 from ringfence.process.wait import Readable, Waits
-from ringfence.world.local import Callback, LocalWorld, Opened
+from ringfence.world.local import Callback, LocalWorld, Opened, open_world
 
 if TYPE_CHECKING:
     from ringfence.events import HookEvent
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ringfence.permission.permissions import PermissionManager
     from ringfence.permission.questions import Answer, Approver, Question
     from ringfence.permits import Permits
+    from ringfence.process.starting import Starts
+    from ringfence.recorder import Recorder
+    from ringfence.recording import Recording
 
 Kind = Literal["code", "command", "argv"]
 
@@ -37,8 +40,11 @@ class Observed(Opened):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        trace: Recorder | None = None,
     ) -> None:
         super().__init__(config)
+        self._trace = trace
+        self._recording: Recording | None = None
         self._hooks: HookManager | None = None
         self.hooks = hooks
         self._permits: Permits | None = None
@@ -76,15 +82,35 @@ class Observed(Opened):
     ) -> Waits[Result]:
         """One run, begun if that is permitted."""
         world = self._open()
-        if self._permits is None:
-            return world.run(command, callbacks)
-        return self._permits.run(world, kind, command, callbacks)
+        waits = world.run(command, callbacks) if self._permits is None else self._permits.run(world, kind, command, callbacks)
+        return waits if self._recording is None else self._recording.run(kind, command, waits)
+
+    def _opening(self, name: str | None) -> Waits[LocalWorld]:
+        """Make the box, and record that it was made. Raises TraceError where that is required and fails; the box is gone."""
+        began = time.monotonic()
+        world = yield from open_world(self.config)
+        if self._trace is not None:
+            from ringfence.recording import Recording  # a box without a recorder needs none of it
+
+            try:
+                self._recording = Recording(self._trace, world, self.config, name, time.monotonic() - began)
+            except BaseException:
+                yield from world.close()
+                raise
+        return world
+
+    def _starts(self) -> Starts:
+        """What starts commands whose streams the caller reads itself."""
+        world = self._open()
+        return world if self._recording is None else self._recording
 
     def _permitted(self, command: Command) -> Waits[None]:
         """Until what is spawned may be. Raises NotPermittedError."""
         world = self._open()
-        if self._permits is not None:
-            yield from self._permits.permit(world, "argv", command)
+        if self._permits is None:
+            return
+        permit = self._permits.permit(world, "argv", command)
+        yield from permit if self._recording is None else self._recording.permitting(command, permit)
 
     def _file_permitted(self, kind: Literal["read", "write"], path: str | os.PathLike[str]) -> Waits[None]:
         """Until a file may be read or written by a call. Raises NotPermittedError, OutsideError."""
@@ -94,6 +120,8 @@ class Observed(Opened):
 
     def _say_asked(self, question: Question, answer: Answer, seconds: float) -> None:
         """Told without waiting, in the thread of the call that asked."""
+        if self._recording is not None:
+            self._recording.asked(question, answer, seconds)
 
     def _say_started(self) -> None:
         """Told without waiting: a box that is open and not yet in its caller's hands must not be lost to a cancellation."""
@@ -105,6 +133,9 @@ class Observed(Opened):
                 said.send(HookEvent.SANDBOX_START, data)
 
     def _say_ended(self) -> Waits[None]:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.close()
         if self._hooks is not None and self._world is not None:
             from ringfence.events import HookEvent
 

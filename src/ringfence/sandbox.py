@@ -20,13 +20,14 @@ from ringfence.process import asking
 from ringfence.process.asynchronous import awaiting
 from ringfence.process.command import Command, as_bytes
 from ringfence.process.streams import Process
-from ringfence.world.local import Callback, LocalWorld, open_world
+from ringfence.world.local import Callback, LocalWorld
 
 if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.hooks import HookManager
     from ringfence.permission.permissions import PermissionManager
     from ringfence.permission.questions import Approver
+    from ringfence.recorder import Recorder
     from ringfence.world.processes import ProcessInfo
     from ringfence.world.trees.transfer import Transfer
 
@@ -69,8 +70,9 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        trace: Recorder | None = None,
     ) -> None:
-        super().__init__(config, hooks=hooks, permissions=permissions, approver=approver)
+        super().__init__(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
         self._opened_in: weakref.ref[_Loop] | None = None
 
     @classmethod
@@ -82,6 +84,7 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        trace: Recorder | None = None,
     ) -> Sandbox:
         """Open a box that other parts of this process find by `Sandbox.get(id)`; it is open until it is closed.
 
@@ -91,9 +94,9 @@ class Sandbox(Observed):
         """
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks, permissions=permissions, approver=approver)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
         with named.making(id, box, _this_loop()):
-            await box._make()
+            await box._make(id)
             box._id = id
         box._say_started()
         return box
@@ -115,10 +118,10 @@ class Sandbox(Observed):
         self._say_started()
         return self
 
-    async def _make(self) -> None:
+    async def _make(self, name: str | None = None) -> None:
         self._must_be_new()
         self._opened_in = weakref.ref(_this_loop())
-        self._world = await awaiting(open_world(self.config))
+        self._world = await awaiting(self._opening(name))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self._close()
@@ -228,7 +231,7 @@ class Sandbox(Observed):
         """
         command = asking.argv(argv, None, cwd, env, timeout, terminal)
         await awaiting(self._permitted(command))
-        return await Process.start(self._open(), command)
+        return await Process.start(self._starts(), command)
 
     async def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""

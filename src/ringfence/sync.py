@@ -21,8 +21,9 @@ from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.process import asking
 from ringfence.process.command import Command, as_bytes
 from ringfence.process.handle import Handle
+from ringfence.process.starting import Starts
 from ringfence.process.wait import blocking
-from ringfence.world.local import Callback, LocalWorld, open_world
+from ringfence.world.local import Callback
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ringfence.hooks import HookManager
     from ringfence.permission.permissions import PermissionManager
     from ringfence.permission.questions import Approver
+    from ringfence.recorder import Recorder
     from ringfence.sync_connection import Connection
     from ringfence.sync_files import Files
     from ringfence.world.processes import ProcessInfo
@@ -50,13 +52,14 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        trace: Recorder | None = None,
     ) -> Sandbox:
         """Open a box that other parts of this process find by its id; see ringfence.Sandbox.create. No loop ends it."""
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks, permissions=permissions, approver=approver)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
         with named.making(id, box):
-            box._make()
+            box._make(id)
             box._id = id
         box._say_started()
         return box
@@ -78,9 +81,9 @@ class Sandbox(Observed):
         self._say_started()
         return self
 
-    def _make(self) -> None:
+    def _make(self, name: str | None = None) -> None:
         self._must_be_new()
-        self._world = blocking(open_world(self.config))
+        self._world = blocking(self._opening(name))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._close()
@@ -162,7 +165,7 @@ class Sandbox(Observed):
         """Start one program and return at once, with its streams; see ringfence.Sandbox.spawn."""
         command = asking.argv(argv, None, cwd, env, timeout, terminal)
         blocking(self._permitted(command))
-        return Process(self._open(), command)
+        return Process(self._starts(), command)
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file; see ringfence.Sandbox.read_file."""
@@ -256,14 +259,15 @@ class _Heard(FileIO):
 class Process(Handle):
     """A command that runs while the caller does other things. stdin, stdout and stderr are unbuffered byte files."""
 
-    def __init__(self, world: LocalWorld, command: Command) -> None:
+    def __init__(self, world: Starts, command: Command) -> None:
         ends: list[int] = []
         self._world, self._command = world, command
         super().__init__(world.begin(command, drained=False, ends=ends))
         for end in ends:
             os.set_blocking(end, True)
         self.stdin: IO[bytes] = os.fdopen(ends[0], "wb", buffering=0)
-        self.stdout: IO[bytes] = os.fdopen(ends[1], "rb", buffering=0)
+        watched = self._run.observer is not None
+        self.stdout: IO[bytes] = _Heard(ends[1], self.passed) if watched else os.fdopen(ends[1], "rb", buffering=0)
         self.stderr: IO[bytes] = _Heard(ends[2], self.heard)
         try:
             blocking(self._until_started())
@@ -302,6 +306,7 @@ class Process(Handle):
         """End its whole tree if it still runs, and close its streams."""
         blocking(self._run.abort())
         self._run.release()
+        self._given_up()
         for stream in (self.stdin, self.stdout, self.stderr):
             stream.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from architecture.tree import PACKAGE, imports_of, modules
 
-LEAVES = {"values", "outcome", "errors", "events", "hooks", "for_model"}
+LEAVES = {"values", "outcome", "errors", "events", "hooks", "for_model", "recorder", "state"}
 BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace", "denials"}
 PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", "permission", ""}
 
@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed", "permits"},
-    "observed": LEAVES | {"policy", "process", "world", "permission", "permits"},
+    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording"},
+    "recording": LEAVES | {"policy", "process", "world", "permission"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed"},
     **dict.fromkeys(("files", "sync_files", "connection", "sync_connection"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(("world.files", "world.processes"), LEAVES | {"policy", "process", "world", "guest.wire"}),
     "egress": LEAVES | {"policy", "egress"},
     "snapshot": LEAVES | {"policy", "world", "snapshot"},
-    "trace": LEAVES | {"trace"},
+    "trace": LEAVES | {"trace", "policy.digest"},
     "agent": PUBLIC | {"permission", "agent"},
     "fleet": PUBLIC | {"fleet"},
     "cli": PUBLIC | {"cli"},

@@ -7,6 +7,8 @@ try:
 except ImportError:
     from hashlib import sha256
 
+__all__ = ["digest", "sha256"]
+
 
 def digest(data: bytes) -> str:
     """SHA-256 of data, in hexadecimal digits."""

@@ -66,6 +66,19 @@ class Handle:
         What it says was refused, and is, becomes a denial of the result. Kept are the last 64 KiB.
         """
         self._run.said = (self._run.said + data)[-MAX_SAID:]
+        if self._run.observer is not None:
+            self._run.observer.saw(2, data)
+
+    def passed(self, data: bytes) -> None:
+        """Take note of what was read of its stdout by the descriptor alone, for the trace; as heard() of stderr."""
+        if self._run.observer is not None:
+            self._run.observer.saw(1, data)
+
+    def _given_up(self) -> None:
+        """Its caller closes it. Without a result nobody will ask for one."""
+        observer, self._run.observer = self._run.observer, None
+        if observer is not None:
+            observer.given_up()
 
     @property
     def stopped(self) -> bool:

@@ -7,6 +7,7 @@ import os
 import select
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from ringfence.errors import HostError, ProtocolError, RingfenceError, SandboxClosedError, SandboxLostError
 from ringfence.guest import wire
@@ -26,6 +27,14 @@ READS_A_TURN = 16
 MOST_SHOWN = 500
 """Bytes of what an interpreter wrote that are shown in an error."""
 PIPE_BYTES = 65536  # what a fresh pipe holds, pipe(7)
+
+
+class Observer(Protocol):
+    """Who is told what the caller of a command reads of it himself, and that he closed it without asking for its result."""
+
+    def saw(self, stream: int, data: bytes) -> None: ...
+
+    def given_up(self) -> None: ...
 
 
 class Run:
@@ -50,6 +59,7 @@ class Run:
         self.stopped = False  # the job at its terminal was stopped; whoever sees that sets it back
         self.terminal = -1  # the outer end, once it has started
         self.said = b""  # the end of what the caller read of stderr, where it is not drained here
+        self.observer: Observer | None = None
         self._deadline_ns = 0
         self._began_ns = 0
         self._alone = True  # no other run of the box was under way while this one was

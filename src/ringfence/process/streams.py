@@ -93,6 +93,8 @@ class Process(Handle):
         self._waiting = anyio.Lock()
         self.stdin, self.stdout, self.stderr = Writing(ends[0]), Reading(ends[1]), Reading(ends[2])
         self.stderr.heard = self.heard
+        if run.observer is not None:
+            self.stdout.heard = self.passed
 
     @classmethod
     async def start(cls, world: Starts, command: Command) -> Process:
@@ -105,7 +107,12 @@ class Process(Handle):
             if run.terminal >= 0:
                 process.stdin.close()
                 process.stdout.close()
-                process.stdin, process.stdout = Writing(os.dup(run.terminal)), Reading(os.dup(run.terminal))
+                heard, process.stdin, process.stdout = (
+                    process.stdout.heard,
+                    Writing(os.dup(run.terminal)),
+                    Reading(os.dup(run.terminal)),
+                )
+                process.stdout.heard = heard
             if run.over:
                 result = await process.wait()
                 if isinstance(result.outcome, NotStarted):
@@ -130,6 +137,7 @@ class Process(Handle):
         with anyio.CancelScope(shield=True):
             await awaiting(self._run.abort())
             self._run.release()
+            self._given_up()
             for stream in (self.stdin, self.stdout, self.stderr):
                 stream.close()
 

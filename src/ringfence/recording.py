@@ -1,0 +1,262 @@
+"""What a surface tells a recorder of one box: that it was made, each run, that it ended. A box without a recorder needs none of it.
+
+A run is told as begun when its request is in the box, so that the record is made while the command starts and costs the caller
+no time; where a record is required it is made before. Its end is told before the caller has the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ringfence.errors import RingfenceError, SandboxLostError, TraceError
+from ringfence.outcome import Output, Result
+from ringfence.process.command import Command
+from ringfence.process.run import Run
+from ringfence.process.wait import Waits
+from ringfence.recorder import BoxEnded, BoxStarted, QuestionAsked, Recorder, RunEnded, RunStarted
+from ringfence.values import replace
+from ringfence.world.local import LocalWorld
+
+if TYPE_CHECKING:
+    from ringfence.permission.questions import Answer, Question
+    from ringfence.policy.config import SandboxConfig
+
+KEPT_BYTES = 1 << 16
+"""What is kept of the head, and of the tail, of a stream that the caller reads itself."""
+
+
+class Recording:
+    """One box, and the recorder that is told of it."""
+
+    def __init__(self, recorder: Recorder, world: LocalWorld, config: SandboxConfig, box: str | None, seconds: float) -> None:
+        """Tell of the box. Raises TraceError where that is required and cannot be done."""
+        self.recorder, self.world, self.enforcement = recorder, world, world.enforcement
+        self._failed = ""
+        self._open: list[_One] = []  # runs that were told of as begun
+        made = BoxStarted(
+            box=box,
+            tier=world.prepared.backend,
+            policy_hash=world.policy.hash,
+            config=config,
+            variables=dict(world.policy.environment),
+            plan=world.prepared.plan,
+            enforcement=world.enforcement,
+            workdir=world.workdir,
+            notes=world.prepared.notes,
+            seconds=seconds,
+        )
+        self.number = self._told(lambda: recorder.box_started(made))
+
+    def _told(self, tell: Callable[[], int | None]) -> int:
+        try:
+            found = tell()
+        except TraceError as error:
+            if self.recorder.required:
+                raise
+            self._failed = error.message
+            return 0
+        self._failed = ""
+        return found or 0
+
+    def run(self, kind: str, command: Command, waits: Waits[Result]) -> Waits[Result]:
+        """The same routine, told of. The result says so where it could not be recorded."""
+        one = _One(self, kind, command)
+        if self.recorder.required:
+            one.begin()
+        try:
+            result = yield from one.begun_under_way(waits)
+        except BaseException as error:
+            one.failed(error)
+            raise
+        return one.ended(result)
+
+    def permitting(self, command: Command, waits: Waits[None]) -> Waits[None]:
+        """The same routine, which permits a command that is started later; a refusal is told of, since nothing follows it."""
+        try:
+            yield from waits
+        except RingfenceError as error:
+            _One(self, "spawn", command).failed(error)
+            raise
+
+    def asked(self, question: Question, answer: Answer, seconds: float) -> None:
+        """Tell of a question and its answer."""
+        told = QuestionAsked(
+            of=self.number,
+            begun=self._open[0].number if len(self._open) == 1 else 0,
+            kind=question.kind,
+            what=question.what,
+            rule=question.rule,
+            grant=question.grant,
+            choice=answer.choice,
+            why=answer.why,
+            seconds=seconds,
+        )
+        self._told(lambda: self.recorder.asked(told))
+
+    def close(self) -> None:
+        """Tell that the box is gone."""
+        ended = BoxEnded(of=self.number, denials=self.world.untold)
+        self._told(lambda: self.recorder.box_ended(ended))
+
+    # What starts commands whose streams the caller reads itself: process.starting.Starts
+
+    def begin(self, command: Command, *, drained: bool = True, ends: list[int] | None = None) -> Run:
+        one = _One(self, "spawn", command)
+        if self.recorder.required:
+            one.begin()
+        try:
+            run = self.world.begin(command, drained=drained, ends=ends)
+        except BaseException as error:
+            one.failed(error)
+            raise
+        one.begin()
+        run.observer = _Seen(one)
+        return run
+
+    def result(self, run: Run, command: Command) -> Result:
+        seen, run.observer = run.observer, None
+        try:
+            result = self.world.result(run, command)
+        except BaseException as error:
+            if isinstance(seen, _Seen):
+                seen.one.failed(error, seen.output())
+            raise
+        return seen.one.ended(result, seen.output()) if isinstance(seen, _Seen) else result
+
+
+class _One:
+    """One run."""
+
+    def __init__(self, recording: Recording, kind: str, command: Command) -> None:
+        self._recording, self._recorder = recording, recording.recorder
+        self._begun, self.number, self._failed = False, 0, ""
+        self._since = time.monotonic()
+        self._kind, self._command = kind, command
+
+    def begin(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        self._recording._open.append(self)
+        command, recording = self._command, self._recording
+        source = command.request.get("code", command.request.get("script", b""))
+        assert isinstance(source, bytes)
+        language = command.shown[0].removeprefix("<").partition(" ")[0] if self._kind == "code" else ""
+        begun = RunStarted(
+            of=recording.number,
+            kind=self._kind,
+            argv=command.shown,
+            text=source.decode("utf-8", "surrogateescape"),
+            language=language,
+            input=command.data,
+            cwd=command.cwd,
+            variables=command.environment,
+            timeout=command.timeout,
+        )
+        self.number = recording._told(lambda: self._recorder.run_started(begun))
+        self._failed = recording._failed
+
+    def begun_under_way(self, waits: Waits[Result]) -> Waits[Result]:
+        """Drive the routine, and tell of its beginning when it first waits."""
+        try:
+            wanted = next(waits)
+            self.begin()
+            while True:
+                try:
+                    came = yield wanted
+                except BaseException as error:
+                    wanted = waits.throw(error)
+                else:
+                    wanted = waits.send(came)
+        except StopIteration as stopped:
+            return stopped.value  # type: ignore[no-any-return]
+
+    def ended(self, result: Result, output: tuple[Output, Output] | None = None) -> Result:
+        self._over()
+        held = result.enforcement
+        ended = RunEnded(
+            of=self._recording.number,
+            begun=self.number,
+            result=result,
+            seconds=self._took(),
+            output=output,
+            enforcement=None if held is self._recording.enforcement else held,
+        )
+        try:
+            self._recording._told(lambda: self._recorder.run_ended(ended))
+        except TraceError as error:
+            error.result = result  # it ran: whoever requires its record may still want to know how it ended
+            raise
+        if failed := self._recording._failed or self._failed:
+            return replace(result, notes=(*result.notes, f"This run is not in the trace: {failed}"))
+        return result
+
+    def failed(self, error: BaseException, output: tuple[Output, Output] | None = None) -> None:
+        """Tell of a run without a result. What that raises is no news beside the error itself."""
+        code = error.code if isinstance(error, RingfenceError) else "callback" if isinstance(error, Exception) else "cancelled"
+        message = error.message if isinstance(error, RingfenceError) else ""
+        if output is None and isinstance(error, SandboxLostError):
+            output = Output(error.stdout), Output(error.stderr)
+        try:
+            self._over()
+            ended = RunEnded(
+                of=self._recording.number,
+                begun=self.number,
+                result=None,
+                error=code,
+                message=message,
+                seconds=self._took(),
+                output=output,
+            )
+            self._recording._told(lambda: self._recorder.run_ended(ended))
+        except TraceError:
+            pass
+
+    def _over(self) -> None:
+        try:
+            self.begin()
+        finally:
+            self._recording._open.remove(self)
+
+    def _took(self) -> float:
+        return time.monotonic() - self._since
+
+
+class _Seen:
+    """What went by on the streams of a command that the caller reads itself."""
+
+    def __init__(self, one: _One) -> None:
+        self.one = one
+        self._kept = (_Kept(), _Kept())
+
+    def saw(self, stream: int, data: bytes) -> None:
+        """stream: 1 or 2."""
+        self._kept[stream - 1].add(data)
+
+    def output(self) -> tuple[Output, Output]:
+        return self._kept[0].output(), self._kept[1].output()
+
+    def given_up(self) -> None:
+        """The caller closed the handle without a result."""
+        from ringfence.process.wait import Interrupted
+
+        self.one.failed(Interrupted(), self.output())
+
+
+class _Kept:
+    def __init__(self) -> None:
+        self.head, self.tail, self.total = bytearray(), bytearray(), 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = KEPT_BYTES - len(self.head)
+        self.head += data[:room]
+        self.tail += data[room:] if room < len(data) else b""
+        if len(self.tail) > 2 * KEPT_BYTES:
+            del self.tail[:-KEPT_BYTES]
+
+    def output(self) -> Output:
+        tail = bytes(self.tail[-KEPT_BYTES:])
+        return Output(bytes(self.head), tail, self.total - len(self.head) - len(tail))

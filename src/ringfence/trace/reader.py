@@ -1,0 +1,187 @@
+"""Reads a trace: boxes and runs as they were recorded, while others write. Never changes the file.
+
+What is in it may come from a box or from somebody who changed the file: it is data to show, and what does not parse is left empty.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from ringfence.errors import TraceError
+from ringfence.trace import place, schema
+from ringfence.values import field, frozen
+
+
+@frozen
+class Row:
+    """One row as it is. at: seconds since the epoch. about: the row that it belongs to, 0 for none."""
+
+    number: int
+    at: float
+    kind: str
+    about: int
+    body: Mapping[str, Any]
+    out: bytes | None = None
+    err: bytes | None = None
+    hash: str = ""
+
+
+@frozen
+class RunRecord:
+    """One run. ended is None while it is under way, or where what recorded it was killed. box: the row of its box, if any."""
+
+    begun: Row
+    ended: Row | None
+    box: Row | None
+    questions: tuple[Row, ...] = field(default=())
+
+    @property
+    def number(self) -> int:
+        return self.begun.number
+
+    @property
+    def tier(self) -> str:
+        """What isolated it; '' where that is not recorded."""
+        of = self.ended.body.get("tier") if self.ended else None
+        return str(of or (self.box.body.get("tier") if self.box else "") or "")
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its call took; None where its end is unknown."""
+        took = self.ended.body.get("seconds") if self.ended else None
+        return float(took) if isinstance(took, (int, float)) else None
+
+    @property
+    def denials(self) -> list[dict[str, Any]]:
+        found = self.ended.body.get("denials") if self.ended else None
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+    @property
+    def enforcement(self) -> Mapping[str, Any]:
+        """What held it, dimension by dimension, in words."""
+        for row in (self.ended, self.box):
+            if row and isinstance(found := row.body.get("enforcement"), dict):
+                return found
+        return {}
+
+
+COLUMNS = "number, at, kind, about, body, out, err, hash"
+
+
+class Reader:
+    """A trace, opened to be read. Raises TraceError where there is none, or it is not this user's alone, or is not a trace."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if not place.check(path):
+            raise TraceError(f"there is no trace at {path}.", path=path, kind="access", hint="Nothing was recorded there yet.")
+        try:
+            self._connection = schema.connect(path, read_only=True)
+        except sqlite3.Error as error:
+            raise schema.failure(error, path) from None
+        try:
+            if not schema.check(self._connection, path):
+                raise TraceError(f"{path} is empty.", path=path, kind="foreign", hint="Nothing was recorded there yet.")
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise schema.failure(error, path) from None
+        except TraceError:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[sqlite3.Connection]:
+        """The connection, and within the block the trace as it is now, whatever is written meanwhile."""
+        self._connection.execute("BEGIN")
+        try:
+            yield self._connection
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def rows(self, after: int = 0, most: int = -1) -> Iterator[Row]:
+        """Rows in order, from the one after that number."""
+        yield from map(_row, self._all(f"SELECT {COLUMNS} FROM rows WHERE number > ? ORDER BY number LIMIT ?", after, most))
+
+    def row(self, number: int) -> Row | None:
+        return next(map(_row, self._all(f"SELECT {COLUMNS} FROM rows WHERE number = ?", number)), None)
+
+    def runs(self, most: int = -1, before: int = 1 << 62) -> list[RunRecord]:
+        """The last runs, the newest first; before: only those with a lower number."""
+        found = self._all(
+            f"SELECT {COLUMNS} FROM rows WHERE kind = 'run' AND number < ? ORDER BY number DESC LIMIT ?", before, most
+        )
+        return [self._run(_row(each)) for each in found]
+
+    def run(self, number: int) -> RunRecord:
+        """One run by its number. Raises TraceError where there is none."""
+        row = self.row(number)
+        if row is None or row.kind != "run":
+            raise TraceError(
+                f"{number} is not a run of {self.path}.", path=self.path, kind="access", hint="`ringfence trace ls` names them."
+            )
+        return self._run(row)
+
+    def plan(self, digest: str) -> list[str]:
+        """The lines of a plan; none where it is not there."""
+        for (body,) in self._all("SELECT body FROM plans WHERE digest = ?", digest):
+            lines = _parsed(body).get("plan", [])
+            return [str(line) for line in lines] if isinstance(lines, list) else []
+        return []
+
+    def boxes_gone(self) -> set[int]:
+        return {about for (about,) in self._all("SELECT about FROM rows WHERE kind = 'gone'")}
+
+    def _run(self, row: Row) -> RunRecord:
+        belonging = [_row(each) for each in self._all(f"SELECT {COLUMNS} FROM rows WHERE about = ?", row.number)]
+        ended = next((each for each in belonging if each.kind == "end"), None)
+        box = self.row(row.about) if row.about else None
+        asked = tuple(each for each in belonging if each.kind == "question")
+        return RunRecord(row, ended, box if box and box.kind == "box" else None, asked)
+
+    def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        until, tries = time.monotonic() + schema.DEADLINE_SECONDS, 0
+        while True:
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                if not schema.is_busy(error) or time.monotonic() > until:
+                    raise schema.failure(error, self.path) from None
+            schema.pause(tries)
+            tries += 1
+
+
+def _row(found: tuple[Any, ...]) -> Row:
+    number, at, kind, about, body, out, err, hashed = found
+    return Row(
+        int(number),
+        at / 1e9 if isinstance(at, int) else 0.0,
+        str(kind),
+        about if isinstance(about, int) else 0,
+        _parsed(body),
+        out if isinstance(out, bytes) else None,
+        err if isinstance(err, bytes) else None,
+        hashed.hex() if isinstance(hashed, bytes) else "",
+    )
+
+
+def _parsed(body: object) -> dict[str, Any]:
+    try:
+        found = json.loads(body) if isinstance(body, (bytes, str)) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
