@@ -11,7 +11,7 @@ from architecture.tree import PACKAGE, imports_of, modules
 
 LEAVES = {"values", "outcome", "errors", "events", "hooks", "for_model", "recorder", "state"}
 BELOW_SANDBOX = LEAVES | {"policy", "permission", "confine", "process", "world", "egress", "snapshot", "trace", "denials"}
-PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", "permission", ""}
+PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", "permission", "trace", ""}
 
 # Importer -> what of ours it may import. A name stands for itself and all below it; the longest importer that fits
 # decides. A room that is not here is unknown, and fails.

@@ -70,27 +70,32 @@ class Trace:
 
     @property
     def required(self) -> bool:
+        """Whether what cannot be recorded is not run."""
         return self._required
 
     def box_started(self, made: BoxStarted) -> int:
-        """See ringfence.recorder.Recorder, as for the others. Raises TraceError."""
+        """Record that a box was made; returns its row. As the others it is called by boxes, and raises TraceError."""
         self._scrubber.learn(made.variables)
         plan, body = bodies.of_box(made, self._scrubber)
         return self._written().append("box", 0, body, plan=plan)
 
     def run_started(self, begun: RunStarted) -> int:
+        """Record that a run has begun; returns its row."""
         self._scrubber.learn(begun.variables)
         body, data = bodies.of_beginning(begun, self._scrubber)
         return self._written().append("run", begun.of, body, data)
 
     def run_ended(self, ended: RunEnded) -> None:
+        """Record how a run ended."""
         body, out, err = bodies.of_end(ended, self._scrubber)
         self._written().append("end", ended.begun, body, out, err, last=True)
 
     def asked(self, asked: QuestionAsked) -> None:
+        """Record a question and its answer."""
         self._written().append("question", asked.begun or asked.of, bodies.of_question(asked, self._scrubber), last=True)
 
     def box_ended(self, ended: BoxEnded) -> None:
+        """Record that a box is gone."""
         self._written().append("gone", ended.of, bodies.of_box_end(ended, self._scrubber), last=True)
 
     def close(self) -> None:
