@@ -6,7 +6,8 @@ to a secret: where a project has one, in whatever folder, it is covered too. Not
 in a project: `.env` (its program does not start without), `.npmrc` and `pip.conf` (npm and pip stop at one that they
 cannot read), `settings.xml`, `gradle.properties`, `*.pem` and `*.key` (test certificates). Deny them where they hold a token.
 
-Variables of the caller that say where its credentials lie (IN_VARIABLES) add what they name.
+Variables of the caller that say where its credentials lie (IN_VARIABLES) add what they name. What ringfence keeps for itself (ringfence.state) is
+closed in the same way, and no shared folder may hold it: a box could make it where it is not there yet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ringfence import state
 from ringfence.errors import ConfigError
 from ringfence.policy.patterns import covers, escaped, is_glob, literal
 
@@ -91,6 +93,8 @@ IN_VARIABLES = (
 """Variables whose value is a path of credentials, or several with ':' between them."""
 BY_VARIABLE = "built in: $"
 """How the rule of such a path begins."""
+OWN = "built in: what ringfence keeps"
+"""The rule of the state folder, and of each trace that this process writes elsewhere."""
 
 
 class Secrets(NamedTuple):
@@ -108,6 +112,7 @@ def secrets_of(deny: Sequence[str], workspace: str, shared: Sequence[str], envir
     """
     paths = [(literal(pattern), pattern) for pattern in deny if not is_glob(pattern)]
     paths += [(path, f"{BY_VARIABLE}{name}") for name, path in _named_by(environment)]
+    paths += [(path, OWN) for path in state.closed()]
     globs = [pattern for pattern in deny if is_glob(pattern)]
     start = f"{escaped(workspace)}/**/"
     for pattern in tuple(globs):
@@ -121,10 +126,17 @@ def refuse_open(where: str, path: str, deny: Sequence[str], home: str) -> None:
     rule = next((pattern for pattern in deny if covers(pattern, path)), "") or built_in_rule(path, home)
     if rule:
         raise ConfigError(f"{where} names {path}, which must not be read: {rule} closes it.", hint="Take one of the two away.")
+    if kept := state.refused(path):
+        raise ConfigError(
+            f"{where} names {path}, which holds {kept}, where ringfence keeps what no box may have.",
+            hint=f"Name a folder without it, or another place for it: {state.VARIABLE}.",
+        )
 
 
 def built_in_rule(path: str, home: str) -> str:
     """The entry of the built-in lists that closes path or a folder above it, or ''."""
+    if any(path == kept or path.startswith(f"{kept}/") for kept in state.closed()):
+        return OWN
     names = path.split("/")
     below = path.removeprefix(home + "/").split("/") if path.startswith(home + "/") else []
     for count in range(1, len(below) + 1):
