@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ringfence.process.starting import Starts
     from ringfence.recorder import Recorder
     from ringfence.recording import Recording
+    from ringfence.trace import Trace
 
 Kind = Literal["code", "command", "argv"]
 
@@ -44,6 +45,7 @@ class Observed(Opened):
     ) -> None:
         super().__init__(config)
         self._trace = trace
+        self._own_trace: Trace | None = None
         self._recording: Recording | None = None
         self._hooks: HookManager | None = None
         self.hooks = hooks
@@ -89,15 +91,22 @@ class Observed(Opened):
         """Make the box, and record that it was made. Raises TraceError where that is required and fails; the box is gone."""
         began = time.monotonic()
         world = yield from open_world(self.config)
-        if self._trace is not None:
-            from ringfence.recording import Recording  # a box without a recorder needs none of it
+        if self._trace is not None or self.config.trace != "off":
+            from ringfence.recording import Recording, recorder_of  # a box without a recorder needs none of it
 
             try:
-                self._recording = Recording(self._trace, world, self.config, name, time.monotonic() - began)
+                recorder, self._own_trace = recorder_of(self.config, self._trace)
+                self._recording = Recording(recorder, world, self.config, name, time.monotonic() - began)
             except BaseException:
+                self._let_go_of_trace()
                 yield from world.close()
                 raise
         return world
+
+    def _let_go_of_trace(self) -> None:
+        own, self._own_trace = self._own_trace, None
+        if own is not None:
+            own.close()
 
     def _starts(self) -> Starts:
         """What starts commands whose streams the caller reads itself."""
@@ -135,7 +144,10 @@ class Observed(Opened):
     def _say_ended(self) -> Waits[None]:
         recording, self._recording = self._recording, None
         if recording is not None:
-            recording.close()
+            try:
+                recording.close()
+            finally:
+                self._let_go_of_trace()
         if self._hooks is not None and self._world is not None:
             from ringfence.events import HookEvent
 

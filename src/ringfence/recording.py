@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ringfence.errors import RingfenceError, SandboxLostError, TraceError
+from ringfence.errors import ConfigError, RingfenceError, SandboxLostError, TraceError
 from ringfence.outcome import Output, Result
 from ringfence.process.command import Command
 from ringfence.process.run import Run
@@ -22,9 +22,30 @@ from ringfence.world.local import LocalWorld
 if TYPE_CHECKING:
     from ringfence.permission.questions import Answer, Question
     from ringfence.policy.config import SandboxConfig
+    from ringfence.trace import Trace
 
+REQUIRE = "Give Trace(required=True, durability=...) what the policy says, or leave it to the policy."
 KEPT_BYTES = 1 << 16
 """What is kept of the head, and of the tail, of a stream that the caller reads itself."""
+
+
+def recorder_of(config: SandboxConfig, given: Recorder | None) -> tuple[Recorder, Trace | None]:
+    """Who is told: what the caller gave, else the trace that the config asks for, which the box then has to close.
+
+    Raises ConfigError where what was given promises less than the config asks for.
+    """
+    if given is None:
+        from ringfence.trace import Trace
+
+        made = Trace(durability=config.trace_durability, required=config.trace == "required")
+        return made, made
+    if config.trace == "required" and not given.required:
+        raise ConfigError("the policy requires that runs are recorded, and what was given as trace does not.", hint=REQUIRE)
+    if config.trace != "off" and config.trace_durability == "power" and getattr(given, "durability", "power") != "power":
+        raise ConfigError(
+            "the policy asks for a trace that survives a loss of power, and the one that was given does not.", hint=REQUIRE
+        )
+    return given, None
 
 
 class Recording:

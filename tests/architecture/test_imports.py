@@ -22,8 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed", "permits"},
-    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording"},
-    "recording": LEAVES | {"policy", "process", "world", "permission"},
+    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording", "trace"},
+    "recording": LEAVES | {"policy", "process", "world", "permission", "trace"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed"},
     **dict.fromkeys(("files", "sync_files", "connection", "sync_connection"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),

@@ -28,6 +28,10 @@ def _up_to(*order: str) -> Rule:
     return lambda parent, child: order.index(child) <= order.index(parent)
 
 
+def _at_least(*order: str) -> Rule:
+    return lambda parent, child: order.index(child) >= order.index(parent)
+
+
 def _part_of(parent: Collection[object], child: Collection[object]) -> bool:
     return all(entry in parent for entry in child)
 
@@ -76,6 +80,8 @@ RULES: dict[str, Rule] = {
     "snapshot_on_exit": _same_or(False),
     "permissions": _part_of,
     "escalation": _same_or("none"),
+    "trace": _at_least("off", "on", "required"),
+    "trace_durability": _at_least("process", "power"),
     "best_effort": _part_of,
     "deny": lambda parent, child: True,
     "protect": lambda parent, child: True,

@@ -54,6 +54,8 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType({
     "credentials_git": ("none", "proxy"),
     "credentials_tools": ("none", "vault_proxy"),
     "escalation": ("none", "one_time_approval"),
+    "trace": ("off", "on", "required"),
+    "trace_durability": ("process", "power"),
 })  # fmt: skip
 SWITCHES = ("allow_network", "egress_proxy", "fresh_per_task", "snapshot_on_exit")
 LISTS = (
@@ -170,7 +172,7 @@ class SandboxConfig:
     syscalls: parts of the filter that are opened, 'debug' or 'nested'. devices: device files of the host. best_effort: keys of
     a policy file (docs/policy.md) that may be enforced partly or not at all. admission_seconds: how long a box waits for what its
     limits guarantee while other boxes of this user have it; 0 is not at all. policy_files: where this was read from; a box may
-    never write them.
+    never write them. trace, trace_durability: whether boxes and runs are recorded, and what a record survives; see ringfence.trace.
 
     The other fields are those of a policy file that this version refuses unless they ask for nothing.
     """
@@ -206,6 +208,8 @@ class SandboxConfig:
     snapshot_on_exit: bool = False
     permissions: Sequence[str] = ()
     escalation: str = "none"
+    trace: str = "off"
+    trace_durability: str = "process"
     best_effort: Sequence[str] = ()
     policy_files: Sequence[str] = ()
 

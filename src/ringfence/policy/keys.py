@@ -62,6 +62,8 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "resources.output_mib.head": ("limits.output_head_bytes", MIB),
         "permissions": ("permissions", 1),
         "on_violation.escalation": ("escalation", 1),
+        "trace.record": ("trace", 1),
+        "trace.durability": ("trace_durability", 1),
     }
 )
 

@@ -221,6 +221,18 @@ class OnViolation(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     escalation: Annotated[Literal["none", "one_time_approval"], about("Whether someone is asked to allow it once.")] = "none"
 
 
+class Traced(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is recorded of boxes and runs."""
+
+    record: Annotated[
+        Literal["off", "on", "required"],
+        about("Whether boxes and runs are recorded in the trace; required: what cannot be recorded is not run."),
+    ] = "off"
+    durability: Annotated[
+        Literal["process", "power"], about("What a record survives: the end of any process, or also a loss of power.")
+    ] = "process"
+
+
 class Examples(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Acts that the policy must decide as said: `read PATH`, `write PATH`, `exec COMMAND`, `connect HOST:PORT`, `env NAME`."""
 
@@ -278,6 +290,7 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resources: Annotated[Resources, about("Limits.")] = field(default_factory=Resources)
     permissions: Annotated[list[Text], about("Rules for single commands.")] = []
     on_violation: Annotated[OnViolation, about("Refusals.")] = field(default_factory=OnViolation)
+    trace: Annotated[Traced, about("The record of boxes and runs.")] = field(default_factory=Traced)
     examples: Annotated[Examples, about("Acts that are tried by `ringfence check`.")] = field(default_factory=Examples)
 
 

@@ -6,8 +6,8 @@ to a secret: where a project has one, in whatever folder, it is covered too. Not
 in a project: `.env` (its program does not start without), `.npmrc` and `pip.conf` (npm and pip stop at one that they
 cannot read), `settings.xml`, `gradle.properties`, `*.pem` and `*.key` (test certificates). Deny them where they hold a token.
 
-Variables of the caller that say where its credentials lie (IN_VARIABLES) add what they name. What ringfence keeps for itself (ringfence.state) is
-closed in the same way, and no shared folder may hold it: a box could make it where it is not there yet.
+Variables of the caller that say where its credentials lie (IN_VARIABLES) add what they name. What ringfence keeps for itself
+(ringfence.state) is closed in the same way, and no shared folder may hold it: a box could make it where it is not there yet.
 """
 
 from __future__ import annotations
