@@ -436,7 +436,7 @@ def test_a_question_about_a_policy_that_cannot_be_enforced_yet_is_answered_besid
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     for host, decides in (
-        ("x.allowed.example.com:443", "network.allow opens it"),
+        ("x.allowed.example.com:443", "allowed by network.allow: *.allowed.example.com:443"),
         ("example.org:443", "nothing of network.allow opens"),
     ):
         said = asked("host", host)

@@ -13,11 +13,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ringfence.errors import ConfigError, WideningError, WorkspaceError
-from ringfence.policy.compose import FILES, RULES, TIERS, anchored, compose, followed, refuse_contradiction
+from ringfence.policy.compose import FILES, REACHED, RULES, TIERS, anchored, compose, followed, refuse_contradiction
 from ringfence.policy.config import LEVELS, SHARES, SandboxConfig, SandboxLimits
 from ringfence.policy.decide import OWN_RULE, decide
+from ringfence.policy.hosts import Name, normalise
 from ringfence.policy.keys import KEY_OF
+from ringfence.policy.reach import Asked, may_dial
+from ringfence.policy.reach import decide as decide_host
 from ringfence.policy.resolve import resolve
+from ringfence.policy.resolve_network import resolve_network
 
 FOLDERS = ["/w", "/w/a", "/w/a/b", "/w/c", "/x", "/x/y"]
 POINTS = [*FOLDERS, "/w/other", "/w/a/b/deep", "/x/y/z", "/elsewhere", "/"]
@@ -28,6 +32,37 @@ def amount(name: str) -> st.SearchStrategy[object]:
     least = 16 if name == "open_files" else 1
     numbers = st.integers(least, least + 3)
     return numbers if name == "output_bytes" else st.none() | numbers
+
+
+RULES_OF_HOSTS: list[object] = [
+    "example.com", "b.example.com", "*.example.com", "*.b.example.com", "b.example.com:443", "b.example.com:22", "*", "*:22",
+    "10.0.0.0/8", "10.1.2.3", "10.1.2.3:22", "93.184.0.0/16",
+    {"host": "*.example.com", "ports": [80], "methods": ["GET", "POST"]},
+    {"host": "b.example.com", "ports": [80], "methods": ["GET"], "paths": ["/a/**"]},
+    {"host": "b.example.com", "ports": [80, 8080], "paths": ["/a/**", "/b"]},
+    {"host": "b.example.com", "ech": True},
+]  # fmt: skip
+ASKED = [
+    Asked(normalise(host), port, scheme, "connect", method, path, ech)
+    for host in ("example.com", "b.example.com", "c.b.example.com", "example.net", "10.1.2.3", "10.9.9.9", "93.184.1.1")
+    for port, scheme, method, path, ech in (
+        (443, "tls", "", "", False), (443, "tls", "", "", True), (443, "tcp", "", "", False), (80, "http", "GET", "/a/x", False),
+        (80, "http", "POST", "/b", False), (80, "tcp", "", "", False), (22, "tcp", "", "", False),
+        (8080, "http", "GET", "/b", False),
+    )
+]  # fmt: skip
+
+
+def reached(config: SandboxConfig) -> set[tuple[Asked, str]]:
+    """What a config lets through, by the function that decides, and to which addresses."""
+    policy, _ = resolve_network(config)
+    found = set()
+    for asked in ASKED:
+        verdict = decide_host(policy, asked)
+        for address in ("93.184.1.1", "10.1.2.3", "10.9.9.9") if isinstance(asked.host, Name) else (asked.host.text,):
+            if may_dial(policy, asked, verdict, address).allowed:
+                found.add((asked, address))
+    return found
 
 
 BREACHES = st.dictionaries(st.sampled_from(["processes", "disk"]), st.sampled_from(["refuse", "kill"]))
@@ -52,8 +87,12 @@ SETTINGS = st.fixed_dictionaries(
         "environment": st.dictionaries(st.sampled_from(["CI", "TZ"]), st.sampled_from(["0", "1"])),
         "pass_environment": NAMES,
         "allow_network": st.booleans(),
-        "network_allow": st.lists(st.sampled_from(["a.example.com:443", "b.example.com:443"]), unique=True),
+        "network_allow": st.lists(st.sampled_from(RULES_OF_HOSTS), max_size=3),
+        "network_deny": st.lists(
+            st.sampled_from(["b.example.com", "*.example.com:443", "10.1.0.0/16", "*"]), max_size=2, unique=True
+        ),
         "network_publish": st.lists(st.sampled_from([80, 8080]), unique=True),
+        "private_addresses": st.booleans(),
         "on_unknown_domain": st.sampled_from(["deny", "ask"]),
         "credentials_git": st.sampled_from(["none", "proxy"]),
         "syscalls": st.lists(st.sampled_from(["debug", "nested"]), unique=True),
@@ -99,19 +138,27 @@ def use(config: SandboxConfig, point: str) -> int:
     return -max(fitting)[1] if fitting else 0
 
 
+OF_NETWORKS = {"allow_network", "network_allow", "network_deny", "private_addresses", "on_unknown_domain"}
+
+
 def allows_no_more(result: SandboxConfig, given: SandboxConfig, named: set[str]) -> list[str]:
     """The fields in which result allows something that given, in those that it names, does not."""
     wrong = []
     if named >= {"workspace", "read_only", "writable", "mode"}:
         wrong += [point for point in POINTS if use(result, point) > use(given, point)]
-    for name in named & {"pass_environment", "network_allow", "network_publish", "syscalls", "devices", "preload", "best_effort"}:
+    for name in named & {"pass_environment", "network_publish", "syscalls", "devices", "preload", "best_effort"}:
         wrong += [name] if set(getattr(result, name)) - set(getattr(given, name)) else []
+    if named >= OF_NETWORKS and reached(result) - reached(given):
+        wrong.append("network_allow")
     if "environment" in named and set(result.environment.items()) - set(given.environment.items()):
         wrong.append("environment")
+    if "network_deny" in named and set(given.network_deny) - set(result.network_deny):
+        wrong.append("network_deny")
     for name in named & {"deny", "protect"}:
         wrong += [name] if set(getattr(anchored(given), name)) - set(getattr(result, name)) else []
     for name, open_value in (
         ("allow_network", True),
+        ("private_addresses", True),
         ("snapshot_on_exit", True),
         ("fresh_per_task", False),
         ("on_unknown_domain", "ask"),
@@ -153,7 +200,7 @@ def test_the_result_allows_no_more_than_either_input(parents: tuple, children: t
 @given(CHILDREN, CHILDREN)
 def test_a_child_that_says_more_in_one_field_is_refused_by_the_name_of_that_field(parents: tuple, children: tuple) -> None:  # type: ignore[type-arg]
     parent, child = made(parents), made(children)
-    for name in said(children) & RULES.keys() - {"deny", "protect", "mode", "python"}:
+    for name in said(children) & (RULES.keys() | {*REACHED}) - {"deny", "protect", "network_deny", "mode", "python"}:
         try:
             result = compose(parent, child, {name})
         except WideningError as error:
@@ -177,7 +224,7 @@ def test_a_config_composed_with_one_that_says_nothing_is_itself(parts: tuple) ->
 
 
 def test_every_field_has_a_rule() -> None:
-    assert RULES.keys() | {*FILES} | {*TIERS} == EVERYTHING
+    assert RULES.keys() | {*FILES} | {*TIERS} | {*REACHED} == EVERYTHING
 
 
 @pytest.mark.parametrize(

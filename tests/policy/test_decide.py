@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from ringfence.errors import ArgumentError
 from ringfence.policy.decide import Decision, decide
 from ringfence.policy.resolve import Folder, ResolvedPolicy, resolve
+from ringfence.policy.resolve_network import resolve_network
 from ringfence.sync import Sandbox, SandboxConfig, SandboxLimits
 
 HOME = "/home/somebody"
+NETWORK = ("allow_network", "network_allow", "network_deny")
 
 
 def folder(path: str) -> Folder:
@@ -24,9 +26,10 @@ def folder(path: str) -> Folder:
 def policy(**settings: object) -> ResolvedPolicy:
     plain: dict[str, object] = {
         "mode": "workspace-write", "workspace": folder("/w"), "read_only": (), "writable": (), "environment": (),
-        "limits": SandboxLimits(), "allow_network": False, "python": None, "preload": (), "hash": "",
+        "limits": SandboxLimits(), "python": None, "preload": (), "hash": "",
     }  # fmt: skip
-    return ResolvedPolicy(**{**plain, **settings})  # type: ignore[arg-type]
+    network, _ = resolve_network(SandboxConfig(**{name: settings.pop(name) for name in NETWORK if name in settings}))  # type: ignore[arg-type]
+    return ResolvedPolicy(**{**plain, "network": network, **settings})  # type: ignore[arg-type]
 
 
 def decided(act: str, **settings: object) -> Decision:
@@ -96,12 +99,22 @@ def decided(act: str, **settings: object) -> Decision:
         ("connect 203.0.113.9:443", {}, False, "network.default"),
         ("connect localhost:80", {}, True, "the box's own network"),
         ("connect [::1]:80", {}, True, "the box's own network"),
-        ("connect a.example.com:443", {"network_allow": ("*.example.com:443",)}, True, "network.allow"),
-        ("connect A.EXAMPLE.com.:443", {"network_allow": ("*.example.com:443",)}, True, "network.allow"),
-        ("connect example.com:443", {"network_allow": ("*.example.com:443",)}, False, "network.default"),
-        ("connect a.example.com:80", {"network_allow": ("*.example.com:443",)}, False, "network.default"),
-        ("connect badexample.com:443", {"network_allow": ("*.example.com:443",)}, False, "network.default"),
+        ("connect [::]:80", {}, True, "the box's own network"),
+        ("connect 127.1:80", {}, True, "the box's own network"),
+        ("connect a.example.com:443", {"network_allow": ["*.example.com:443"]}, True, "network.allow: *.example.com:443"),
+        ("connect A.EXAMPLE.com.:443", {"network_allow": ["*.example.com"]}, True, "network.allow: *.example.com"),
+        ("connect example.com:443", {"network_allow": ["*.example.com:443"]}, False, "network.default"),
+        ("connect a.example.com:80", {"network_allow": ["*.example.com:443"]}, False, "network.allow: *.example.com:443"),
+        ("connect badexample.com:443", {"network_allow": ["*.example.com:443"]}, False, "network.default"),
         ("connect example.org:1", {"allow_network": True}, True, "network.default"),
+        ("connect 10.0.0.1:1", {"allow_network": True}, False, "network.private_addresses"),
+        (
+            "connect b.example.com:443",
+            {"network_allow": ["*.example.com"], "network_deny": ["b.example.com"]},
+            False,
+            "network.deny: b.example.com",
+        ),
+        ("connect a\\b:443", {"allow_network": True}, False, "malformed"),
         ("env CI", {"environment": (("CI", "1"),)}, True, "environment"),
         ("env HOME", {}, True, "the box's own variables"),
         ("env AWS_SECRET_ACCESS_KEY", {}, False, "default"),

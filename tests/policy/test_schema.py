@@ -36,7 +36,7 @@ def test_every_key_says_what_it_means() -> None:
 
 
 def test_every_key_is_a_field_of_the_config_and_every_field_has_a_key() -> None:
-    keys = {key for key, each in properties().items() if each.kind != "map"}
+    keys = {key for key, each in properties().items() if each.kind != "map" and "[]" not in key}
     assert keys - FIELDS.keys() == NOT_IN_THE_CONFIG
     names = {entry.name for entry in fields(SandboxConfig)} | {f"limits.{entry.name}" for entry in fields(SandboxLimits)}
     assert {name for name, _ in FIELDS.values()} == names - {"limits", "policy_files"}

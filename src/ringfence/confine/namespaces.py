@@ -69,11 +69,6 @@ def prepare(
 
     Raises UnenforceableError for what this boundary cannot hold yet, WorkspaceError where the file system cannot be idmapped.
     """
-    if policy.allow_network:
-        raise UnenforceableError(
-            "allow_network cannot be given to a namespaces box by this version: its only way out, egress by name, is not built.",
-            hint="Leave it False, or name tier='process', which shares the host's network.",
-        )
     root_caller = box_ids.has_blocks()
     owner = policy.workspace.owner if policy.workspace else (0, 0)
     block = box_ids.BLOCKS_OF_THIS_HOST.take() if root_caller else -1

@@ -28,8 +28,7 @@ OURS = re.compile(r"ringfence-(\d+)-")
 
 def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ahead: Ahead) -> Prepared:
     """A plan that runs on the host as the caller, with private home, temp and (without a workspace) work folders."""
-    if policy.mode == "read-only":
-        raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
+    _refuse(policy)
     processors = processors_of(policy)
     groups = Groups([], {})
     folder = ""
@@ -84,6 +83,17 @@ def prepare(policy: ResolvedPolicy, begin: Callable[[int, Ids | None], None], ah
     notes = ("deny closes nothing in tier 'process', which confines nothing.",) if policy.deny else ()
     watched, grouped = caps.watchers(policy, groups) | disk.watchers(policy, folder), caps.grouped(policy, groups)
     return Prepared(plan, NAME, lambda: enforcement, notes=notes, release=release, watchers=watched, grouped=grouped)
+
+
+def _refuse(policy: ResolvedPolicy) -> None:
+    """Raise UnenforceableError for what a policy closes and nothing here would hold."""
+    if policy.mode == "read-only":
+        raise UnenforceableError("mode read-only cannot be enforced by tier 'process', which confines nothing.")
+    if policy.network.ruled:
+        from ringfence.policy.unbuilt import is_excused  # few boxes have rules
+
+        if ruled := [key for key in policy.network.ruled if not is_excused(key, policy.best_effort)]:
+            raise UnenforceableError(f"{', '.join(ruled)} cannot be enforced by tier 'process', which has the host's network.")
 
 
 def _private_folder() -> str:

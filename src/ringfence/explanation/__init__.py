@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringfence.confine.places import Places
     from ringfence.confine.plan import LaunchPlan
     from ringfence.outcome import Enforcement
+    from ringfence.policy.network import NetworkPolicy
     from ringfence.policy.resolve import ResolvedPolicy
 
 
@@ -63,7 +64,7 @@ class Explanation:
         limits = [f"{name} {value:,}" for name, value in self._limits().items() if isinstance(value, (int, float))]
         limits += [f"{cap} beyond which the run is ended" for cap in sorted(policy.limits.kills)]
         floor = self.backend == "process"
-        network = "the host's" if policy.allow_network or floor else "none but loopback"
+        network = ["the host's"] if floor else _network(policy.network)
         return [
             ("tier", [self.config.tier + (f" ({self.backend})" if self.config.tier != self.backend else "")]),
             ("mode", [policy.mode]),
@@ -73,7 +74,7 @@ class Explanation:
             ("deny", [*policy.deny, *([] if floor else ["the built-in list of secrets"])]),
             ("protect", [*policy.protect, *([] if floor else ["the built-in settings that something outside would run"])]),
             ("environment", [name for name, _ in policy.environment]),
-            ("network", [network]),
+            ("network", network),
             ("limits", limits),
             ("policy files", [os.fspath(file) for file in self.config.policy_files]),
             ("hash", [policy.hash]),
@@ -114,7 +115,8 @@ class Explanation:
             "deny": list(policy.deny),
             "protect": list(policy.protect),
             "environment": [name for name, _ in policy.environment],
-            "allow_network": policy.allow_network,
+            "allow_network": policy.network.default == "allow",
+            "network": _network_data(policy.network),
             "limits": self._limits(),
             "policy_files": [os.fspath(file) for file in self.config.policy_files],
             "hash": policy.hash,
@@ -148,6 +150,25 @@ class Explanation:
     def variable(self, name: str) -> Answer:
         """What a variable is in the box, and which rule set it."""
         return of_variable(self, name)
+
+
+def _network(network: NetworkPolicy) -> list[str]:
+    """What can be reached, in words."""
+    if not network.open:
+        return ["none but loopback", *(f"published {entry}" for entry in network.publish)]
+    said = ["what no rule names" if network.default == "allow" else "what rules name"]
+    said += [f"allow {rule.said}" for rule in network.allow] + [f"deny {rule.said}" for rule in network.deny]
+    said += ["other names are asked about"] if network.on_unknown == "ask" else []
+    said += ["private addresses"] if network.private_addresses else []
+    said += [f"through {network.shown_proxy}"] if network.upstream_proxy else []
+    return [*said, *(f"published {entry}" for entry in network.publish)]
+
+
+def _network_data(network: NetworkPolicy) -> dict[str, object]:
+    plain = {entry.name: getattr(network, entry.name) for entry in fields(network)}
+    for name in ("allow", "deny"):
+        plain[name] = [rule.said for rule in plain[name]]
+    return plain | {"upstream_proxy": network.shown_proxy, "publish": list(network.publish)}
 
 
 def explain(config: SandboxConfig | None = None) -> Explanation:

@@ -13,7 +13,7 @@ from ringfence.confine.acts import FLOOR
 from ringfence.confine.places import Place
 from ringfence.confine.programs import program
 from ringfence.errors import ArgumentError
-from ringfence.policy.decide import LOOPBACK, VARIABLES, Decision, decide
+from ringfence.policy.decide import VARIABLES, Decision, decide
 from ringfence.values import frozen
 
 if TYPE_CHECKING:
@@ -89,9 +89,6 @@ def of_host(explained: Explanation, host: str) -> Answer:
     decision = decide(explained.policy, "connect", host, home=os.path.expanduser("~"))
     if explained.backend == "process":
         decision = FLOOR
-    elif decision.allowed and host.rpartition(":")[0].strip("[]") not in LOOPBACK:
-        why = f"{decision.rule} opens it, and this version has no way out of a box"
-        decision = Decision(False, f"tier {explained.backend}", why)
     state = "can be connected to" if decision.allowed else "cannot be connected to"
     return Answer(host, state, (("connect", decision),))
 

@@ -69,7 +69,8 @@ def _of_entries(
 
 def _unknown(document: Document, path: Path, name: str) -> PolicyError:
     above = f"{key_of(path)}." if path else ""
-    known = [key.removeprefix(above).split(".")[0] for key in properties() if key.startswith(above)]
+    within = re.sub(r"\[\d+\]", "[]", above)
+    known = [key.removeprefix(within).split(".")[0].removesuffix("[]") for key in properties() if key.startswith(within)]
     near = difflib.get_close_matches(name, known, 1)
     hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(dict.fromkeys(known))}."
     return document.fault((*path, name), f"{above + name!a} is not a key of a policy.", hint)

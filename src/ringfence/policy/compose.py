@@ -65,8 +65,11 @@ RULES: dict[str, Rule] = {
     "environment": lambda parent, child: _part_of(parent.items(), child.items()),
     "pass_environment": _part_of,
     "allow_network": _same_or(False),
-    "network_allow": _part_of,
+    "network_deny": lambda parent, child: True,
     "network_publish": _part_of,
+    "upstream_proxy": _same,  # another way out is neither more nor less
+    "private_addresses": _same_or(False),
+    "network_range": lambda parent, child: True,  # what names are called inside
     "on_unknown_domain": _same_or("deny"),
     "egress_proxy": _same_or(False),
     "credentials_git": _same_or("none"),
@@ -100,6 +103,7 @@ RULES: dict[str, Rule] = {
 
 FILES = ("workspace", "read_only", "writable", "mode")
 TIERS = ("tier", "isolation", "minimum")
+REACHED = ("network_allow", "network_presets")
 
 
 def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] | None = None) -> SandboxConfig:
@@ -117,6 +121,7 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     implied = _implied(child, named)
     named -= implied.keys()
     wider = [name for name, rule in RULES.items() if name in named and not rule(value_of(outer, name), value_of(inner, name))]
+    wider += [name for name in REACHED if name in named and not _reaches_no_more(outer, inner, name)]
     if "workspace" in named and inner.workspace != outer.workspace:
         root = os.fspath(outer.workspace or EPHEMERAL)
         whole = replace(whole, deny=_held_there_too(whole.deny, root), protect=_held_there_too(whole.protect, root))
@@ -151,7 +156,7 @@ def _said(parent: SandboxConfig, child: SandboxConfig, name: str) -> str:
 
 def _joined(parent: SandboxConfig, child: SandboxConfig, name: str) -> object:
     """What the result has for a field that the child names."""
-    if name in ("deny", "protect", "policy_files"):
+    if name in ("deny", "protect", "network_deny", "policy_files"):
         return tuple(dict.fromkeys((*getattr(parent, name), *getattr(child, name))))
     if name == "limits.on_breach":
         return {**parent.limits.on_breach, **child.limits.on_breach}
@@ -171,6 +176,19 @@ def _changed(config: SandboxConfig, changes: dict[str, Any]) -> SandboxConfig:
         path for path in config.read_only if (real := os.path.realpath(path)) not in said and access(open_to_write, real) == WRITE
     ]
     return replace(result, read_only=(*result.read_only, *kept))
+
+
+def _reaches_no_more(parent: SandboxConfig, child: SandboxConfig, name: str) -> bool:
+    """Whether what the child may reach by its rules, or by the settings of clients, the parent may reach too."""
+    if parent.allow_network and parent.private_addresses and not any(rule.ech for rule in child.network_allow):  # type: ignore[union-attr]
+        return True
+    if name == "network_presets":
+        return _part_of(parent.network_presets, child.network_presets)
+    if not child.network_allow:
+        return True
+    from ringfence.policy.hostrules import opens_no_more  # few children name hosts
+
+    return opens_no_more(parent, child)
 
 
 def _tiers(config: SandboxConfig) -> set[str]:

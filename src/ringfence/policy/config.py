@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ringfence.errors import ConfigError
+from ringfence.policy.network import RANGE, HostRule
 from ringfence.policy.patterns import check as check_pattern
 from ringfence.values import field, fields, frozen
 
@@ -43,7 +44,7 @@ REFUSING = ("processes", "open_files", "file_size", "disk", "inodes")
 ON_BREACH = ("refuse", "kill")
 
 
-TEXTS = ("pass_environment", "network_allow", "syscalls", "devices", "permissions", "best_effort", "policy_files")
+TEXTS = ("pass_environment", "syscalls", "devices", "permissions", "best_effort", "policy_files")
 CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType({
     "tier": TIERS,
     "isolation": (None, *LEVELS),
@@ -57,19 +58,19 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType({
     "trace": ("off", "on", "required"),
     "trace_durability": ("process", "power"),
 })  # fmt: skip
-SWITCHES = ("allow_network", "egress_proxy", "fresh_per_task", "snapshot_on_exit")
+SWITCHES = ("allow_network", "egress_proxy", "private_addresses", "fresh_per_task", "snapshot_on_exit")
 LISTS = (
-    "read_only", "writable", "deny", "protect", "preload", "pass_environment", "network_allow", "network_publish", "syscalls",
-    "devices", "permissions", "best_effort", "policy_files",
+    "read_only", "writable", "deny", "protect", "preload", "pass_environment", "network_allow", "network_deny", "network_presets",
+    "network_publish", "syscalls", "devices", "permissions", "best_effort", "policy_files",
 )  # fmt: skip
+PRESETS = ("pip", "npm", "cargo", "go", "maven", "apt")
+"""The clients whose own settings say which hosts they need."""
 
 UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "image": ((None,), "container tiers"),
     "fresh_per_task": ((True,), "boxes that are used again"),
     "snapshot_on_exit": ((False,), "snapshots"),
-    "network_allow": ((), "egress by name"),
-    "network_publish": ((), "published ports"),
-    "on_unknown_domain": (("deny",), "egress by name and approvals"),
+    "network_presets": ((), "the reading of the settings of clients"),
     "credentials_git": (("none",), "credentials that are attached outside"),
     "credentials_tools": (("none",), "credentials that are attached outside"),
     "permissions": ((), "rules for single commands"),
@@ -174,6 +175,12 @@ class SandboxConfig:
     limits guarantee while other boxes of this user have it; 0 is not at all. policy_files: where this was read from; a box may
     never write them. trace, trace_durability: whether boxes and runs are recorded, and what a record survives; see ringfence.trace.
 
+    allow_network: whether what no rule names can be reached, but private addresses. network_allow, network_deny: rules as
+    docs/network.md has them, text or maps; deny wins. network_presets: clients whose own settings name further hosts.
+    on_unknown_domain: 'ask' holds a connection to another name until it is answered. upstream_proxy: 'none', 'env' or a URL.
+    private_addresses: whether a name may lead to an address that is not public. network_range: the network that stands for
+    names inside. network_publish: ports of the box, or 'unix:PATH:PORT'. egress_proxy: whether a proxy is announced too.
+
     The other fields are those of a policy file that this version refuses unless they ask for nothing.
     """
 
@@ -193,9 +200,14 @@ class SandboxConfig:
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     admission_seconds: float = 30
     allow_network: bool = False
-    network_allow: Sequence[str] = ()
-    network_publish: Sequence[int] = ()
+    network_allow: Sequence[str | Mapping[str, object] | HostRule] = ()
+    network_deny: Sequence[str | Mapping[str, object] | HostRule] = ()
+    network_presets: Sequence[str] = ()
     on_unknown_domain: str = "deny"
+    upstream_proxy: str = field(default="none", repr=False)
+    private_addresses: bool = False
+    network_range: str = RANGE
+    network_publish: Sequence[int | str] = ()
     egress_proxy: bool = True
     credentials_git: str = "none"
     credentials_tools: str = "none"
@@ -251,10 +263,12 @@ class SandboxConfig:
                 raise ConfigError(f"best_effort names {unknown[0]!r}, which is not a key of a policy file.")
         if closed := set(self.syscalls) - {"debug", "nested"}:
             raise ConfigError(f"syscalls opens 'debug' and 'nested', not {min(closed)!r}.")
-        ports: Sequence[object] = self.network_publish
-        for port in ports:
-            if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-                raise ConfigError(f"network_publish takes ports from 1 to 65535, not {port!r}.")
+        if self.says_more_of_networks:
+            from ringfence.policy import hostrules  # most boxes have no network
+
+            for name in ("network_allow", "network_deny"):
+                object.__setattr__(self, name, hostrules.host_rules(getattr(self, name), name))
+            hostrules.check(self)
         if self.image is not None and not isinstance(self.image, str):
             raise ConfigError(f"image must be text, not {self.image!r}.")
         modules: Sequence[object] = self.preload
@@ -268,6 +282,13 @@ class SandboxConfig:
         object.__setattr__(self, "environment", MappingProxyType(environment))
 
     @property
+    def says_more_of_networks(self) -> bool:
+        """Whether anything is said of networks but that all is closed or, by allow_network, open."""
+        lists = self.network_allow or self.network_deny or self.network_presets or self.network_publish
+        plain = (self.on_unknown_domain, self.upstream_proxy, self.network_range) == ("deny", "none", RANGE)
+        return bool(lists) or not plain or self.private_addresses
+
+    @property
     def asks_for_more(self) -> bool:
         """Whether some field has another value than those that ask for nothing of what this version lacks."""
         limits = self.limits
@@ -276,7 +297,7 @@ class SandboxConfig:
             if value not in nothing and (nothing or value) and not isinstance(value, Unasked):
                 return True
         unusual = self.policy_files or self.isolation or self.allow_network or self.mode != "workspace-write" or self.best_effort
-        return bool(unusual or (self.tier == "process" and (self.deny or self.protect)))
+        return bool(unusual or self.says_more_of_networks or (self.tier == "process" and (self.deny or self.protect)))
 
     @classmethod
     def from_file(cls, file: str | os.PathLike[str]) -> SandboxConfig:

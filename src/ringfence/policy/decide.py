@@ -8,8 +8,8 @@ What closes wins over what opens, and of what closes the first in this order is 
    path decides, of two alike the one that opens less;
 4. what nothing names is closed.
 
-A link is judged twice: its own path must be open to be read, the one that it leads to must be open to the act. Hosts:
-network.allow opens, all else is closed. Variables: environment.set and environment.pass open, all else is closed. Not promised:
+A link is judged twice: its own path must be open to be read, the one that it leads to must be open to the act. Hosts are decided
+by reach.decide. Variables: environment.set and environment.pass open, all else is closed. Not promised:
 that the box's own system allows the act (modes of files, a program that is not executable), or that a link still leads there when
 the act comes.
 """
@@ -33,7 +33,6 @@ OWN = ("/tmp", "/var/tmp", "/dev/shm", "/home/user")
 OWN_RULE = "the box's own folders"
 MADE = ("/etc/hosts", "/etc/resolv.conf", "/etc/passwd", "/etc/group", "/etc/machine-id", "/etc/hostname")
 VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TERM")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @frozen
@@ -222,23 +221,20 @@ def protected_in_git(path: str) -> str:
 
 
 def _connect(policy: ResolvedPolicy, target: str) -> Decision:
+    """What reach.decide says of a program's own connect to HOST:PORT that carries what the port is for."""
+    from ringfence.policy.hosts import BadHostError, normalise  # most acts are on files
+    from ringfence.policy.reach import Asked, likely_scheme
+    from ringfence.policy.reach import decide as reaches
+
     host, _, port = target.rpartition(":")
-    host = host.strip("[]").rstrip(".").lower()
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise ArgumentError(f"{target!r} is not HOST:PORT.")
-    if host in LOOPBACK:
-        return Decision(True, "the box's own network", "it is the box itself")
-    for entry in policy.network_allow:
-        name, _, number = entry.rpartition(":")
-        if number == port and _names(name.strip("[]").lower(), host):
-            return Decision(True, "network.allow", f"{entry} opens it")
-    if policy.allow_network:
-        return Decision(True, "network.default", "the box has the host's network")
-    return Decision(False, "network.default", f"nothing of network.allow opens {host} at port {port}")
-
-
-def _names(pattern: str, host: str) -> bool:
-    return host.endswith(pattern[1:]) and len(host) >= len(pattern) if pattern.startswith("*.") else host == pattern
+    try:
+        found = normalise(host)
+    except BadHostError as error:
+        return Decision(False, "malformed", f"{host!a} is no host: {error}")
+    verdict = reaches(policy.network, Asked(found, int(port), likely_scheme(int(port))))
+    return Decision(verdict.allowed, verdict.rule, verdict.why)
 
 
 def _variable(policy: ResolvedPolicy, name: str) -> Decision:

@@ -48,7 +48,7 @@ def _change(one: SandboxConfig, two: SandboxConfig, name: str) -> str:
 
 
 def _narrows(parent: SandboxConfig, child: SandboxConfig, name: str) -> bool:
-    if name in ("deny", "protect"):
+    if name in ("deny", "protect", "network_deny"):
         return set(value_of(parent, name)) <= set(value_of(child, name))
     try:
         compose(parent, child, {name})

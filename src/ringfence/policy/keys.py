@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ringfence.policy.config import GIB, MIB, SandboxConfig
+from ringfence.policy.network import without_password
 
 FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
@@ -33,7 +34,12 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "network.default": ("allow_network", 1),
         "network.egress_proxy": ("egress_proxy", 1),
         "network.allow": ("network_allow", 1),
+        "network.deny": ("network_deny", 1),
+        "network.presets": ("network_presets", 1),
         "network.on_unknown_domain": ("on_unknown_domain", 1),
+        "network.upstream_proxy": ("upstream_proxy", 1),
+        "network.private_addresses": ("private_addresses", 1),
+        "network.range": ("network_range", 1),
         "network.publish": ("network_publish", 1),
         "credentials.git": ("credentials_git", 1),
         "credentials.tools": ("credentials_tools", 1),
@@ -86,15 +92,21 @@ def value_of(config: SandboxConfig, name: str) -> Any:
 def as_written(config: SandboxConfig, key: str) -> object:
     """The value of a key as a policy file has it, in its own units."""
     name, unit = FIELDS[key]
-    value = config.limits.head_bytes if name == "limits.output_head_bytes" else value_of(config, name)
-    if name == "allow_network":
+    value: Any = config.limits.head_bytes if name == "limits.output_head_bytes" else value_of(config, name)
+    if name in ("allow_network", "private_addresses"):
         return "allow" if value else "deny"
+    if name in ("network_allow", "network_deny"):
+        from ringfence.policy.hostrules import written  # most configs have no rules
+
+        return sorted(map(written, value), key=shown)
+    if name == "upstream_proxy":
+        return without_password(value)
     if name == "python":
         return value or "auto"
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple):
-        return sorted(os.fspath(entry) if not isinstance(entry, int) else entry for entry in value)
+        return sorted((os.fspath(entry) if not isinstance(entry, int) else entry for entry in value), key=str)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = value / unit
         return int(value) if value.is_integer() else value

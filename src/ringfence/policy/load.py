@@ -14,7 +14,9 @@ from ringfence.policy.complaint import complaint
 from ringfence.policy.compose import compose
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.policy.document import Document, Path, Value, part_at
+from ringfence.policy.hostrules import host_rule
 from ringfence.policy.keys import FIELDS, is_key
+from ringfence.policy.network import HostRule, published
 from ringfence.policy.patterns import check as check_pattern
 from ringfence.policy.patterns import escaped
 from ringfence.policy.schema import VERSION, PolicyFile
@@ -153,6 +155,10 @@ def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str
     whole["mode"] = "read-only" if said.filesystem.workspace.mode == "read-only" else said.mode
     whole["workspace"] = _workspace(document, said, folder)
     whole["allow_network"] = said.network.default == "allow"
+    whole["private_addresses"] = said.network.private_addresses == "allow"
+    for name in ("allow", "deny"):
+        whole[f"network_{name}"] = tuple(_rules(document, name))
+    whole["network_publish"] = tuple(_published(entry, folder) for entry in said.network.publish)
     whole["python"] = None if said.python.interpreter == "auto" else located(said.python.interpreter, folder)
     whole["syscalls"] = tuple(name for name in ("debug", "nested") if getattr(said.syscalls, name))
     for name in ("read_only", "writable", "devices"):
@@ -174,6 +180,26 @@ def _patterns(document: Document, given: Sequence[str], name: str, folder: str) 
         except ConfigError as error:
             raise document.fault(("filesystem", name, at), error.message) from None
         yield pattern if pattern.startswith(ANYWHERE) else located(pattern, folder, escaped)
+
+
+def _rules(document: Document, name: str) -> Iterator[HostRule]:
+    entries = part_at(document.value, ("network", name))
+    for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+        # What is null there is as good as not there.
+        given = {key: value for key, value in entry.items() if value is not None} if isinstance(entry, dict) else entry
+        try:
+            yield host_rule(given, f"network_{name}")
+        except ConfigError as error:
+            what = error.message.replace(f"network_{name}", f"network.{name}", 1)
+            raise document.fault(("network", name, at), what) from None
+
+
+def _published(entry: int | str, folder: str) -> int | str:
+    try:
+        path, port = published(entry)
+    except ValueError:
+        return entry  # the config says what is wrong with it
+    return f"unix:{located(path, folder)}:{port}" if path else entry
 
 
 def _workspace(document: Document, said: PolicyFile, folder: str) -> str | None:

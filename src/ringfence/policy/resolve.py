@@ -11,12 +11,15 @@ from ringfence.errors import ConfigError, WorkspaceError
 from ringfence.policy.config import SandboxConfig, SandboxLimits
 from ringfence.policy.digest import digest
 from ringfence.policy.links import real_path
+from ringfence.policy.network import CLOSED, NetworkPolicy, without_password
 from ringfence.policy.patterns import escaped
 from ringfence.policy.secrets import refuse_open
-from ringfence.values import fields, frozen
+from ringfence.values import fields, frozen, replace
 
 EPHEMERAL = "/workspace"
 """Where a box without a workspace of the host has its own."""
+
+NOTHING_SAID: tuple[str, ...] = ()
 
 SYSTEM = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 
@@ -42,7 +45,6 @@ class ResolvedPolicy:
     writable: tuple[Folder, ...]
     environment: tuple[tuple[str, str], ...]
     limits: SandboxLimits
-    allow_network: bool
     python: str | None
     preload: tuple[str, ...]
     hash: str
@@ -51,7 +53,7 @@ class ResolvedPolicy:
     on_planted: str = "report"
     syscalls: tuple[str, ...] = ()
     devices: tuple[Folder, ...] = ()
-    network_allow: tuple[str, ...] = ()
+    network: NetworkPolicy = CLOSED
     best_effort: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     walk_entries: int = 200_000
@@ -102,7 +104,47 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         *(("writable", each) for each in writable),
     ):
         refuse_open(where, folder.path, deny, home.rstrip("/"))
-    described = {
+    network, about_network = CLOSED, NOTHING_SAID
+    if config.allow_network or config.says_more_of_networks or not config.egress_proxy:
+        from ringfence.policy.resolve_network import resolve_network  # most boxes have no network
+
+        network, about_network = resolve_network(config)
+    described = _described(config, workspace, (read_only, writable, devices), python, deny, protect)
+    described |= _described_network(config, network)
+    hashed = digest(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape"))
+    own = tuple(escaped(path) for path in config.policy_files if _is_writable(path, workspace, writable, config.mode))
+    notes = tuple(
+        f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ
+    )
+    return ResolvedPolicy(
+        config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
+        python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
+        tuple(sorted(config.syscalls)), devices, network, tuple(config.best_effort), (*notes, *about_network),
+        config.walk_entries, config.admission_seconds,
+    )  # fmt: skip
+
+
+AS_SAID = (
+    "tier", "isolation", "minimum", "on_planted", "environment", "allow_network", "on_unknown_domain", "egress_proxy",
+    "credentials_git", "credentials_tools", "preload", "image", "fresh_per_task", "snapshot_on_exit", "escalation",
+    "walk_entries", "private_addresses", "network_range",
+)  # fmt: skip
+"""Fields of a config that the hash is made of as they are."""
+AS_A_SET = ("pass_environment", "network_presets", "syscalls", "permissions", "best_effort")
+"""Fields whose order means nothing. policy_files are not in the hash: where a policy was written is no part of it."""
+
+
+def _described(
+    config: SandboxConfig,
+    workspace: Folder | None,
+    folders: tuple[tuple[Folder, ...], ...],
+    python: str | None,
+    deny: tuple[str, ...],
+    protect: tuple[str, ...],
+) -> dict[str, object]:
+    """What the hash is made of, but for networks."""
+    read_only, writable, devices = folders
+    return {
         "mode": config.mode,
         "workspace": workspace.path if workspace else None,
         "read_only": sorted(folder.path for folder in read_only),
@@ -116,27 +158,14 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         **{name: _plain(getattr(config, name)) for name in AS_SAID},
         **{name: sorted(set(getattr(config, name))) for name in AS_A_SET},
     }
-    hashed = digest(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape"))
-    own = tuple(escaped(path) for path in config.policy_files if _is_writable(path, workspace, writable, config.mode))
-    notes = tuple(
-        f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ
-    )
-    return ResolvedPolicy(
-        config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
-        config.allow_network, python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
-        tuple(sorted(config.syscalls)), devices, tuple(config.network_allow), tuple(config.best_effort), notes,
-        config.walk_entries, config.admission_seconds,
-    )  # fmt: skip
 
 
-AS_SAID = (
-    "tier", "isolation", "minimum", "on_planted", "environment", "allow_network", "on_unknown_domain", "egress_proxy",
-    "credentials_git", "credentials_tools", "preload", "image", "fresh_per_task", "snapshot_on_exit", "escalation",
-    "walk_entries",
-)  # fmt: skip
-"""Fields of a config that the hash is made of as they are."""
-AS_A_SET = ("pass_environment", "network_allow", "network_publish", "syscalls", "permissions", "best_effort")
-"""Fields whose order means nothing. policy_files are not in the hash: where a policy was written is no part of it."""
+def _described_network(config: SandboxConfig, network: NetworkPolicy) -> dict[str, object]:
+    """What the hash is made of, of networks: rules by what they mean, a proxy by what was asked, so that no password is in it."""
+    described: dict[str, object] = {"upstream_proxy": without_password(config.upstream_proxy)}
+    for name, rules in (("network_allow", network.allow), ("network_deny", network.deny)):
+        described[name] = sorted(repr(replace(rule, said="")) for rule in rules)
+    return described | {"network_publish": sorted(map(str, network.publish))}
 
 
 def _plain(value: object) -> object:

@@ -21,13 +21,11 @@ PATH = r"^(~(/|$)|[^~])"
 PATTERN = r"^(?!(.*/)?\.\.(/|$))"
 VARIABLE = r"^[^=]+$"
 MODULE = r"^[^\W\d]\w*(\.[^\W\d]\w*)*$"
-ENDPOINT = r"^((\*\.)?[\w-]+(\.[\w-]+)*|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$"
 IN_WORDS = {
     PATH: "a path; one that begins with ~ is `~` or begins with `~/`, and ./~x is a file of that name",
     PATTERN: "a path or pattern without `..`",
     VARIABLE: "the name of a variable, without =",
     MODULE: "the name of a module, such as os.path",
-    ENDPOINT: "HOST:PORT, such as example.com:443, *.example.com:443 or [::1]:443",
 }
 """What text that has to match an expression is, for readers."""
 
@@ -36,7 +34,7 @@ Named = Annotated[str, Meta(min_length=1, max_length=4096, pattern=PATH)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=4096, pattern=PATTERN)]
 Variable = Annotated[str, Meta(pattern=VARIABLE, max_length=256)]
 Module = Annotated[str, Meta(pattern=MODULE, max_length=256)]
-Endpoint = Annotated[str, Meta(pattern=ENDPOINT, max_length=300)]
+Host = Annotated[str, Meta(min_length=1, max_length=300)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 Minutes = Annotated[float, Meta(gt=0, le=1e7)]
@@ -97,20 +95,78 @@ class Filesystem(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 200_000
 
 
+class Closed(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host, or the addresses of a network, that may not be reached. One of host and address is there."""
+
+    host: Annotated[Host | None, about("A name, `*.` and a name for all that is below it, or `*` for everything.")] = None
+    address: Annotated[Host | None, about("An address, or a network such as `203.0.113.0/24`.")] = None
+    ports: Annotated[Annotated[list[Port], Meta(min_length=1)] | None, about("Its ports; null is every one.")] = None
+
+
+class Opened(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host, or the addresses of a network, with what of it is meant. One of host and address is there."""
+
+    host: Annotated[Host | None, about("A name, `*.` and a name for all that is below it, or `*` for every name.")] = None
+    address: Annotated[Host | None, about("An address, or a network such as `203.0.113.0/24`.")] = None
+    ports: Annotated[
+        Annotated[list[Port], Meta(min_length=1)] | None,
+        about("Its ports, each of which carries anything; null is TLS on 443 and plain HTTP on 80."),
+    ] = None
+    methods: Annotated[
+        Annotated[list[Text], Meta(min_length=1)] | None,
+        about("Methods of plain HTTP, in capitals; null is any. Refused where they would hold for https."),
+    ] = None
+    paths: Annotated[
+        Annotated[list[Text], Meta(min_length=1)] | None,
+        about("Paths of plain HTTP, as patterns without the query; null is any. Refused where they would hold for https."),
+    ] = None
+    ech: Annotated[bool, about("Whether TLS is let through whose server name is encrypted, and so compared with nothing.")] = False
+
+
 class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a box may reach."""
 
     default: Annotated[
-        Literal["deny", "allow"], about("What is not named: refused, or the host's own network, which only tier process has.")
+        Literal["deny", "allow"],
+        about("What no entry names: refused, or reached like what allow names; tier process has the host's own network instead."),
     ] = "deny"
     egress_proxy: Annotated[
         bool, about("Whether what is allowed is also announced as a proxy; while nothing is, it means nothing.")
     ] = True
     allow: Annotated[
-        list[Endpoint], about("Names that may be reached, each as `HOST:PORT`; `*.` stands for one or more labels.")
+        list[Host | Opened],
+        about(
+            "What may be reached: `HOST` (TLS on 443, plain HTTP on 80), `HOST:PORT` (anything on that port), an address or a "
+            "network, or a map of the parts. `*.` stands for one or more labels. An empty list opens nothing."
+        ),
     ] = []
-    on_unknown_domain: Annotated[Literal["deny", "ask"], about("What happens at a name that is not in allow.")] = "deny"
-    publish: Annotated[list[Port], about("Ports of servers in the box that the host can reach.")] = []
+    deny: Annotated[
+        list[Host | Closed],
+        about("What may not be reached, in the same words; without a port, on every one. It wins over all that opens."),
+    ] = []
+    presets: Annotated[
+        list[Literal["pip", "npm", "cargo", "go", "maven", "apt"]],
+        about("Clients whose own settings on this machine name further hosts that may be reached."),
+    ] = []
+    on_unknown_domain: Annotated[
+        Literal["deny", "ask"],
+        about("What happens at a name that allow does not name: it is refused, or its connection waits until somebody answers."),
+    ] = "deny"
+    upstream_proxy: Annotated[
+        Text,
+        about("The HTTP proxy through which all is reached: none, env (as the caller's variables name it) or `http://HOST:PORT`."),
+    ] = "none"
+    private_addresses: Annotated[
+        Literal["deny", "allow"],
+        about(
+            "Whether a name that may be reached may have an address that is not public; with deny only where allow names that too."
+        ),
+    ] = "deny"
+    range: Annotated[Text, about("The network whose addresses stand for names inside the box.")] = "198.18.0.0/15"
+    publish: Annotated[
+        list[Port | Text],
+        about("Servers in the box that the host can reach: a port, or `unix:PATH:PORT` for a Unix socket of the host at PATH."),
+    ] = []
 
 
 class Credentials(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -336,11 +392,23 @@ def _collect(schema: dict[str, Any], part: dict[str, Any], above: str, found: di
         if "enum" in said.get("propertyNames", {}):
             entries = tuple(said["propertyNames"]["enum"]), tuple(said["additionalProperties"]["enum"][::-1])
         found[key] = Property(kind, values, said.get("default"), description, name in part["required"], entries)
-        if inner:
-            _collect(schema, schema["$defs"][inner["$ref"].rpartition("/")[2]], key + ".", found)
+        for ref, separator in ((inner, "."), *((each, "[].") for branch in branches for each in _entries(branch))):
+            if ref:
+                _collect(schema, schema["$defs"][ref["$ref"].rpartition("/")[2]], key + separator, found)
+
+
+def _entries(said: dict[str, Any]) -> list[dict[str, Any]]:
+    """The maps that may be entries of a list."""
+    return [each for each in said.get("items", {}).get("anyOf", ()) if "$ref" in each]
 
 
 def _in_words(said: dict[str, Any]) -> str:
+    if "$ref" in said:
+        return "map"
+    if "enum" in said:
+        return " or ".join(f"`{value}`" for value in said["enum"])
+    if "anyOf" in said:
+        return " or ".join(map(_in_words, said["anyOf"]))
     match said.get("type"):
         case "array":
             return f"list of {_in_words(said['items'])}"

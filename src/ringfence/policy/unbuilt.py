@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ringfence.errors import UnenforceableError
 from ringfence.policy.config import UNBUILT, SandboxConfig, Unasked
 from ringfence.policy.keys import FIELDS, KEY_OF, value_of
+from ringfence.policy.network import without_password
 from ringfence.values import frozen
 
 
@@ -45,18 +46,28 @@ def _all(config: SandboxConfig) -> Iterator[Refusal]:
     if config.isolation in ("container", "microvm", "remote"):
         yield Refusal("isolation", "isolation", config.isolation, f"{config.isolation} tiers", False)
     floor = config.tier == "process" or config.isolation == "host"
+    if floor and config.upstream_proxy != "none":
+        yield Refusal("upstream_proxy", "network.upstream_proxy", without_password(config.upstream_proxy), ANOTHER, False)
     for name, opened, waits_for in FLOOR_HOLDS_NOTHING if floor else BOX_DOES_NOT_GIVE:
         value = value_of(config, name)
         if value == opened if isinstance(opened, (str, bool)) else value:
             yield Refusal(name, KEY_OF[name], value, waits_for, is_excused(KEY_OF[name], config.best_effort))
 
 
+ANOTHER = "another tier: 'process' confines nothing"
+LISTENERS = "egress by name; only tier 'process' has the host's network"
 FLOOR_HOLDS_NOTHING = (
-    ("mode", "read-only", "another tier: 'process' confines nothing"),
-    ("deny", (), "another tier: 'process' confines nothing"),
-    ("protect", (), "another tier: 'process' confines nothing"),
+    ("mode", "read-only", ANOTHER),
+    ("deny", (), ANOTHER),
+    ("protect", (), ANOTHER),
+    *((name, (), ANOTHER) for name in ("network_allow", "network_deny", "network_presets", "network_publish")),
+    ("on_unknown_domain", "ask", ANOTHER),
 )
-BOX_DOES_NOT_GIVE = (("allow_network", True, "egress by name; only tier 'process' has the host's network"),)
+BOX_DOES_NOT_GIVE = (
+    ("allow_network", True, LISTENERS),
+    *((name, (), LISTENERS) for name in ("network_allow", "network_presets", "network_publish")),
+    ("on_unknown_domain", "ask", LISTENERS),
+)
 """What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 

@@ -1,0 +1,56 @@
+"""From what a config says of networks to what a box may reach: the caller's proxy, absolute paths, what presets stand for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ringfence.policy.config import SandboxConfig
+from ringfence.policy.hostrules import check_proxy, closes_all_of
+from ringfence.policy.network import HostRule, NetworkPolicy, published
+
+PROXY_VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "http_proxy")
+"""Where the caller's proxy is looked for, in this order. Not HTTP_PROXY: in some servers it is a header of the request."""
+
+
+def resolve_network(config: SandboxConfig, environment: Mapping[str, str] = os.environ) -> tuple[NetworkPolicy, tuple[str, ...]]:
+    """What a box of config may reach, with notes on what has no effect. Raises ConfigError for a proxy that cannot be used."""
+    allow, deny = (
+        tuple(rule for rule in rules if isinstance(rule, HostRule)) for rules in (config.network_allow, config.network_deny)
+    )
+    proxy, notes = _proxy(config.upstream_proxy, environment)
+    notes += [
+        f"network.deny: {closing.said} closes all of {rule.said} in network.allow."
+        for rule in allow
+        for closing in deny
+        if closes_all_of(closing, rule)
+    ]
+    policy = NetworkPolicy(
+        default="allow" if config.allow_network else "deny",
+        allow=allow,
+        deny=deny,
+        on_unknown=config.on_unknown_domain,
+        upstream_proxy=proxy,
+        private_addresses=config.private_addresses,
+        range=config.network_range,
+        publish=tuple(_absolute(entry) for entry in config.network_publish),
+        announce=config.egress_proxy,
+    )
+    return policy, tuple(notes)
+
+
+def _proxy(said: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
+    if said == "none":
+        return "", []
+    if said != "env":
+        return said, []
+    named = next((name for name in PROXY_VARIABLES if environment.get(name)), "")
+    if not named:
+        return "", ["network.upstream_proxy is env, and no variable names a proxy here: hosts are reached directly."]
+    check_proxy(environment[named], f"upstream_proxy is env, and {named}")
+    return environment[named], []
+
+
+def _absolute(entry: int | str) -> int | str:
+    path, port = published(entry)
+    return f"unix:{os.path.abspath(path)}:{port}" if path else entry
