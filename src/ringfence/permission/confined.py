@@ -61,6 +61,6 @@ class Cover:
             for path in () if each.plain else self.view.paths(each.what, command.folders):
                 if why := self.path(each.kind, path):
                     return why
-        if not hosts and fetches(command.words) and not self.policy.network_allow:
+        if not hosts and fetches(command.words) and not self.policy.network.open:
             return f"{program_name(command.words[0])} needs a host, and the policy opens none"
         return ""
