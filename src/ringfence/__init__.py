@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ringfence.permission.approvers import AlwaysApprover, CallbackApprover, NeverApprover
     from ringfence.permission.permissions import PermissionManager
     from ringfence.permission.questions import Answer, Question
+    from ringfence.permission.terminal import CliApprover
     from ringfence.policy.compose import compose
     from ringfence.policy.config import SandboxConfig, SandboxLimits
     from ringfence.policy.load import Policy, load_policy
@@ -48,6 +49,7 @@ _PLACES = {
     "Act": "ringfence.permission.acts",
     **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
     **dict.fromkeys(("Answer", "Question"), "ringfence.permission.questions"),
+    "CliApprover": "ringfence.permission.terminal",
     "PermissionManager": "ringfence.permission.permissions",
     "compose": "ringfence.policy.compose",
     "Policy": "ringfence.policy.load",
@@ -70,6 +72,7 @@ __all__ = [
     "CapHit",
     "Capability",
     "Change",
+    "CliApprover",
     "Connection",
     "Denial",
     "Enforcement",

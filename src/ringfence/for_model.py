@@ -79,7 +79,7 @@ CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\e", "\\": "\\\\"}
 # Printable for Python, and nothing to see: fillers, and what only changes the letter before it (Unicode's Default_Ignorable).
-_UNSEEN = frozenset(
+UNSEEN = frozenset(
     map(chr, (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)))
 ) | frozenset(map(chr, range(0xE0100, 0xE01F0)))
 
@@ -210,7 +210,7 @@ def _escaped(text: str, most: int, *, quotes: bool) -> tuple[str, int]:
     parts: list[str] = []
     size = 0
     for at, char in enumerate(text):
-        part = char if char.isprintable() and char not in _UNSEEN and char != "\\" else _escape(char)
+        part = char if char.isprintable() and char not in UNSEEN and char != "\\" else _escape(char)
         if quotes and char == '"':
             part = '\\"'
         size += len(part)

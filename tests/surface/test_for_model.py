@@ -141,7 +141,7 @@ def must_be_harmless(text: str, lines: int) -> None:
     assert len(text) <= for_model.MOST_CHARACTERS and len(text.split("\n")) == lines
     text.encode()
     for line in text.split("\n"):
-        assert line.isprintable() and not set(line) & for_model._UNSEEN and len(line) <= for_model.MOST_LINE
+        assert line.isprintable() and not set(line) & for_model.UNSEEN and len(line) <= for_model.MOST_LINE
         assert line.startswith(tuple(f"[{kind}" for kind in KINDS))
 
 

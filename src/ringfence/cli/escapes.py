@@ -99,12 +99,15 @@ class Filter:
         elif parameters[:1] in (b"?", b">", b"<", b"="):
             if not line_mode and final in b"cnumsK" + b"J":  # questions and keyboard modes of programs that took the terminal
                 passed += whole
-        elif final in WITHIN_A_LINE or (final not in b"ti" and (not line_mode or self._alternate)):  # windows; printers
+        elif final in WITHIN_A_LINE or (
+            final not in b"tiy" and (not line_mode or self.alternate)
+        ):  # windows, printers, sums of what is shown
             passed += whole
         return end + 1
 
     @property
-    def _alternate(self) -> bool:
+    def alternate(self) -> bool:
+        """Whether the other screen is shown."""
         return any(self._changed.get(mode) for mode in ALTERNATE)
 
     def _note_modes(self, parameters: bytes, on: bool) -> None:
@@ -113,6 +116,14 @@ class Filter:
                 self._changed.pop(mode, None)
             elif len(self._changed) < MOST_HELD:
                 self._changed[mode] = on
+
+    def aside(self) -> tuple[bytes, bytes]:
+        """What sets a terminal back for a while, and what then makes it again as the command has it. Nothing is forgotten."""
+        back, again = (
+            b"".join(b"\x1b[?%b%b" % (mode, b"h" if on == wanted else b"l") for mode, on in self._changed.items())
+            for wanted in (False, True)
+        )
+        return back + b"\x1b[0m", again
 
     def restore(self) -> bytes:
         """What sets a terminal back that the command left changed: its screen, its cursor, its mouse, its colours."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import select
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import threading
+
     from ringfence.outcome import Result
+    from ringfence.permission.terminal import CliApprover
     from ringfence.sync import Process
 
 CHUNK = 1 << 16
@@ -66,16 +70,11 @@ class Relay:
         self.pending = b""
         self.watch: dict[int, Callable[[], None]] = {}  # further descriptors, with what is done when they can be read
         self.patience: int | None = None
+        self.gate: threading.Lock | None = None  # held by whoever uses the caller's streams, where questions do so too
         for descriptor in (*sinks, self.inward):
             os.set_blocking(descriptor, False)
         if source < 0:
             self._close_inward()
-
-    def run(self) -> Result:
-        """Until the command has ended and what it wrote is passed on."""
-        while not self.process.has_ended():
-            self.turn()
-        return self.rest()
 
     def rest(self) -> Result:
         """What was written before the end, then the result."""
@@ -93,7 +92,20 @@ class Relay:
             poll.register(self.inward, select.POLLOUT)
         elif self.inward >= 0 and self.source >= 0:
             poll.register(self.source, select.POLLIN)
-        for descriptor, _ in poll.poll(self.patience):
+        ready = poll.poll(self.patience)
+        if self.gate is None:
+            self._do(ready)
+        elif self.gate.acquire(blocking=False):
+            try:
+                self._do(ready)
+            finally:
+                self.gate.release()
+        else:  # a question has the terminal, and may read what was there to be read: look again when it is over
+            with self.gate:
+                pass
+
+    def _do(self, ready: list[tuple[int, int]]) -> None:
+        for descriptor, _ in ready:
             if descriptor in self.sinks:
                 self._outward(descriptor)
             elif descriptor in self.watch:
@@ -142,15 +154,48 @@ class Relay:
         self.inward = -1
 
 
-def piped(process: Process) -> Result:
-    """Run a process whose streams are pipes to its end."""
+@contextmanager
+def lent(
+    relay: Relay, approver: CliApprover | None, hold: Callable[[], AbstractContextManager[object]] | None = None
+) -> Iterator[None]:
+    """While it lasts, questions of approver hold back what relay copies. When it ends, none is asked any more.
+
+    hold: what is done around a question while it has the gate.
+    """
+    if approver is None:
+        yield
+        return
+    import threading  # only where somebody may be asked
+
+    gate = relay.gate = threading.Lock()
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        with gate, hold() if hold else nullcontext():
+            yield
+
+    approver.hold = held
+    try:
+        yield
+    finally:
+        approver.close()
+        with gate:
+            relay.gate = None
+
+
+def piped(process: Process, approver: CliApprover | None = None) -> Result:
+    """Run a process whose streams are pipes to its end. approver: who may be asked meanwhile, at the terminal."""
     complain = to_caller(2)
 
     def heard(data: bytes) -> None:
         process.heard(data)  # what it says was refused is told when it is over
         complain(data)
 
-    return Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): heard}).run()
+    relay = Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): heard})
+    with lent(relay, approver):
+        while not process.has_ended():
+            relay.turn()
+    return relay.rest()
 
 
 def caller_input() -> int:

@@ -6,11 +6,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli import running
+from ringfence.cli import asking, running
 from ringfence.errors import CommandError, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.outcome import Result
+    from ringfence.permission.terminal import CliApprover
     from ringfence.sync import Sandbox
 
 EXAMPLE = "example: ringfence run --timeout 60 -- pytest -q"
@@ -42,9 +43,9 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     config = running.config(given, at_terminal=at_terminal)
     from ringfence.sync import Sandbox
 
-    with Sandbox(config) as box:
+    with asking.approver(config) as approver, Sandbox(config, approver=approver) as box:
         try:
-            result = _at_terminal(box, argv) if at_terminal else _piped(box, argv)
+            result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
         except CommandError as error:  # it was not started
             running.summary(error.result.denials, ())
             return running.complain(error)
@@ -52,20 +53,20 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     return running.status_of(result, box.denials(), changes)
 
 
-def _at_terminal(box: Sandbox, argv: list[str]) -> Result:
+def _at_terminal(box: Sandbox, argv: list[str], approver: CliApprover | None) -> Result:
     from ringfence.cli import terminal
 
     try:
-        return terminal.run(box, argv)
+        return terminal.run(box, argv, approver)
     except terminal.Ended as ended:
         raise SystemExit(128 + ended.number) from None
 
 
-def _piped(box: Sandbox, argv: list[str]) -> Result:
+def _piped(box: Sandbox, argv: list[str], approver: CliApprover | None) -> Result:
     from ringfence.cli import relay
 
     with box.spawn(argv) as process:
-        return relay.piped(process)
+        return relay.piped(process, approver)
 
 
 def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
@@ -81,7 +82,8 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
         with open(source, "rb", closefd=False) as file:
             data = file.read()
     try:
-        with Sandbox(running.config(given)) as box:
+        config = running.config(given)
+        with asking.approver(config) as approver, Sandbox(config, approver=approver) as box:
             result = box.run(argv, input=data)
     except RingfenceError as error:  # the message and the exit status follow
         print(json.dumps({"error": error.code, "message": str(error), "for_model": error.for_model()}))

@@ -10,16 +10,17 @@ import os
 import signal
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ringfence.cli.escapes import Filter
-from ringfence.cli.relay import Relay, write_all
+from ringfence.cli.relay import Relay, lent, write_all
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from ringfence.outcome import Result
+    from ringfence.permission.terminal import CliApprover
     from ringfence.sync import Process, Sandbox
 
 IN, OUT = 0, 1
@@ -35,20 +36,23 @@ class Ended(Exception):
         self.number = number
 
 
-def run(box: Sandbox, argv: list[str]) -> Result:
-    """Run a command at a terminal to its end. Raises Ended for a signal that ends us; then nothing of it is left."""
+def run(box: Sandbox, argv: list[str], approver: CliApprover | None = None) -> Result:
+    """Run a command at a terminal to its end. Raises Ended for a signal that ends us; then nothing of it is left.
+
+    approver: who may be asked meanwhile, at the same terminal.
+    """
     size = os.get_terminal_size(OUT)
     with box.spawn(
         argv, env={"TERM": os.environ.get("TERM") or "dumb"}, terminal=(max(size.lines, 1), max(size.columns, 1))
     ) as process:
-        return Session(process).run()
+        return Session(process, approver).run()
 
 
 class Session:
     """The caller's terminal, lent to one process."""
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
+    def __init__(self, process: Process, approver: CliApprover | None) -> None:
+        self.process, self.approver = process, approver
         self.before = termios.tcgetattr(IN)
         self.raw = False
         self.shown = Filter()
@@ -56,29 +60,44 @@ class Session:
         self.relay = Relay(process, IN, {process.stdout.fileno(): self._show})
 
     def run(self) -> Result:
-        with _restored_whatever_happens(self.before), self._signals() as woken:
+        with restored_whatever_happens(IN, self.before), self._signals() as woken:
             self.relay.watch[woken] = lambda: self._act(woken)
             try:
                 self._take()
-                while True:
-                    result = self._until_stopped()
-                    if result is not None:
-                        return result
-                    self._stop()
+                with lent(self.relay, self.approver, self._for_a_question):
+                    while not self._until_stopped():
+                        with self.relay.gate or nullcontext():
+                            self._stop()
+                return self.relay.rest()
             finally:
                 self._give_back()
 
-    def _until_stopped(self) -> Result | None:
+    @contextmanager
+    def _for_a_question(self) -> Iterator[None]:
+        """The screen without what the command did to it, then with it again. In the thread of the one who asks."""
+        back, again = self.shown.aside()
+        write_all(OUT, back)
+        try:
+            yield
+        finally:
+            write_all(OUT, again)
+            if self.shown.alternate:  # it was drawn once: a new size makes its program draw it again
+                size = os.get_terminal_size(OUT)
+                self.process.resize(max(size.lines - 1, 1), max(size.columns, 1))
+                self._resize()
+
+    def _until_stopped(self) -> bool:
+        """Whether the command has ended; else it was stopped."""
         relay, process = self.relay, self.process
         while process.poll() is None:
             if process.stopped:
-                return None
+                return False
             relay.source = IN if self.raw else -1
             relay.patience = None if self.raw else LOOK_AGAIN
             relay.turn()
             if not self.raw:
                 self._take()
-        return relay.rest()
+        return True
 
     def _show(self, data: bytes) -> None:
         # A program that has taken the terminal over reads it byte by byte.
@@ -142,6 +161,8 @@ class Session:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.came.append(number)
+        if self.approver and number not in (signal.SIGWINCH, signal.SIGTSTP):
+            self.approver.withdraw()  # we end, and may be waiting for the terminal that a question has
 
     def _act(self, woken: int) -> None:
         try:
@@ -161,7 +182,7 @@ class Session:
 
 
 @contextmanager
-def _restored_whatever_happens(before: list[object]) -> Iterator[None]:
+def restored_whatever_happens(terminal: int, before: list[object]) -> Iterator[None]:
     """A process of its own sets the terminal back where we are killed without a word."""
     told, tell = os.pipe()
     keeper = os.fork()
@@ -171,11 +192,18 @@ def _restored_whatever_happens(before: list[object]) -> Iterator[None]:
                 if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
                     signal.signal(number, signal.SIG_IGN)  # SIGTTOU too: the background may then set a terminal
             os.setpgid(0, 0)
-            os.closerange(3, told)
-            os.closerange(told + 1, 1 << 16)
+            lowest = 3
+            for kept in sorted({told, terminal}):
+                if kept >= lowest:
+                    os.closerange(lowest, kept)
+                    lowest = kept + 1
+            os.closerange(lowest, 1 << 16)
             if not os.read(told, 1):
-                termios.tcsetattr(IN, termios.TCSAFLUSH, before)  # type: ignore[arg-type]
-                write_all(OUT, b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m")
+                termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # type: ignore[arg-type]
+                write_all(
+                    terminal if terminal != IN else OUT,
+                    b"\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m",
+                )
         finally:
             os._exit(0)
     os.close(told)

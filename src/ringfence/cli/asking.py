@@ -1,0 +1,46 @@
+"""Who is asked at the command line: the person at its terminal, where the config says that somebody is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringfence.permission.terminal import CliApprover
+    from ringfence.policy.config import SandboxConfig
+
+
+def asks(config: SandboxConfig) -> bool:
+    """Whether a box of this config may have something to ask."""
+    return bool(config.permissions or config.escalation != "none" or config.on_unknown_domain == "ask")
+
+
+@contextmanager
+def approver(config: SandboxConfig) -> Iterator[CliApprover | None]:
+    """Who is asked, None where nobody is to be. The mark of its questions is shown first, and its terminal is left as it was."""
+    if not asks(config):
+        yield None
+        return
+    from ringfence.permission.terminal import TERMINAL, CliApprover  # a command line that asks nothing loads none of it
+
+    made = CliApprover()
+    try:
+        terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # there is none: what would be asked is refused, and says so
+        yield made
+        return
+    try:
+        import termios
+
+        from ringfence.cli.relay import write_all
+        from ringfence.cli.terminal import restored_whatever_happens
+
+        write_all(
+            terminal, f"ringfence: its questions show the mark {made.mark}; one without it is not from ringfence\r\n".encode()
+        )
+        with restored_whatever_happens(terminal, termios.tcgetattr(terminal)):
+            yield made
+    finally:
+        os.close(terminal)
