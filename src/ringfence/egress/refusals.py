@@ -23,7 +23,6 @@ _REASONS = {
     408: "Request Timeout",
     414: "URI Too Long",
     417: "Expectation Failed",
-    421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     501: "Not Implemented",
     502: "Bad Gateway",
