@@ -489,7 +489,7 @@ def test_twenty_thousand_broken_requests_break_nothing_and_nothing_goes_up_that_
                 assert read_up(up, length_first=length_first) == decided
         assert fixed is None or all((each.host, each.port) == fixed for each in seen)
         let_out += len(seen)
-    assert let_out > FUZZED / 5
+    assert let_out > FUZZED / 8
 
 
 def test_dribbled_requests_cost_by_the_byte() -> None:

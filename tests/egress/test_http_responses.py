@@ -271,7 +271,7 @@ def test_twenty_thousand_broken_responses_break_nothing_and_no_mark_of_ours_come
     ]
     ends: dict[str, int] = {}
     for _ in range(FUZZED):
-        request, seed = draw.choice(CASES)
+        request, seed = draw.choice(CASES if draw.random() < 0.3 else CASES[: len(GETS)])
         sent = bytearray(seed.replace(b"\r\nX", b"\r\n" + draw.choice(marks) + b"X") or b"x")
         for _ in range(draw.randint(1, 3)):
             at = draw.randrange(len(sent))
@@ -284,4 +284,4 @@ def test_twenty_thousand_broken_responses_break_nothing_and_no_mark_of_ours_come
         assert b"\r\nx-ringfence-denied" not in head
         assert (b"\r\nx-ringfence-error" in head) <= (end == "bad")
         ends[end] = ends.get(end, 0) + 1
-    assert min(ends.get(each, 0) for each in ("keep+reuse", "close", "bad", "tunnel")) > FUZZED / 100
+    assert min(ends.get(each, 0) for each in ("keep+reuse", "close", "bad", "tunnel")) > 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from ringfence.egress.refusals import HTTP_MARKS
+from ringfence.egress.refusals import MARK
 
 Fields: TypeAlias = "list[tuple[bytes, bytes]]"
 """Names as they were written, values without the blanks around them, in order."""
@@ -25,12 +25,8 @@ FRAMING = frozenset((b"content-length", b"transfer-encoding", b"host"))
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"te", b"transfer-encoding", b"upgrade", b"http2-settings")
 )  # RFC 9110, 7.6.1, and what only goes with an Upgrade that is not passed on
-_NO_TRAILER = (
-    FRAMING
-    | HTTP_MARKS
-    | frozenset(
-        (b"authorization", b"cookie", b"set-cookie", b"content-encoding", b"content-type", b"content-range", b"trailer", b"expect")
-    )
+_NO_TRAILER = FRAMING | frozenset(
+    (b"authorization", b"cookie", b"set-cookie", b"content-encoding", b"content-type", b"content-range", b"trailer", b"expect")
 )  # RFC 9110, 6.5.1
 
 
@@ -147,8 +143,13 @@ def end_to_end(fields: Fields, also: frozenset[bytes] = frozenset()) -> Fields:
 
 
 def trailers_of(lines: list[bytes]) -> Fields:
-    """The trailers that may go on: none that would change what the head said."""
-    return end_to_end(fields_of(lines), _NO_TRAILER)
+    """The trailers that may go on: none that would change what the head said, nor one of our marks."""
+    return unmarked(end_to_end(fields_of(lines), _NO_TRAILER))
+
+
+def unmarked(fields: Fields) -> Fields:
+    """Fields without any that only an answer of ours has."""
+    return [(name, value) for name, value in fields if not name.lower().startswith(MARK)]
 
 
 def written(fields: Fields) -> bytes:

@@ -23,11 +23,12 @@ from ringfence.egress.http_head import (
     end_to_end,
     fields_of,
     tokens,
+    unmarked,
     values,
     written,
 )
 from ringfence.egress.http_proxy import Body, Done, Request
-from ringfence.egress.refusals import HTTP_MARKS, BadBytesError, failed
+from ringfence.egress.refusals import BadBytesError, failed
 from ringfence.values import frozen
 
 MAX_RESPONSE_HEAD = 128 * 1024, 256  # bytes, fields: sites send many long cookies and policies
@@ -176,7 +177,7 @@ class Responses:
 
 
 def _for_client(fields: Fields) -> Fields:
-    return [(name, value) for name, value in end_to_end(fields, FRAMING) if name.lower() not in HTTP_MARKS]
+    return unmarked(end_to_end(fields, FRAMING))
 
 
 def _written(status: int, reason: bytes, fields: Fields) -> bytes:

@@ -1,7 +1,7 @@
 """What a client is told that is not let out: one exception for bytes that are not answered as asked, and the HTTP answers.
 
-A refusal of ours can be told from one of the site: it has a header that no site can send through us (HTTP_MARKS are removed
-from every response that is passed on), and a sentence that names host, rule and remedy. Everything that goes into it may have
+A refusal of ours can be told from one of the site: it has a header that no site can send through us (fields that begin with
+MARK are removed from every response), and a sentence that names host, rule and remedy. Everything that goes into it may have
 been chosen by the box or by who wrote the policy, so each piece is cut and percent-encoded (RFC 3986, 2.1): nothing in it ends
 a header or a quoted string, nor is markup to whoever shows it.
 """
@@ -14,7 +14,8 @@ DENIED = "X-Ringfence-Denied"
 """On the 403 for what the policy refuses."""
 FAILED = "X-Ringfence-Error"
 """On every other answer that is ours: bytes that are not HTTP, a far side that does not answer, too many connections."""
-HTTP_MARKS = frozenset((DENIED.lower().encode(), FAILED.lower().encode()))
+MARK = b"x-ringfence-"
+"""How each of them begins. No field of a response that is passed on does."""
 
 MAX_TEXT = 500  # characters of one piece of an answer
 _REASONS = {
