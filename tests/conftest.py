@@ -36,6 +36,14 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def state_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the command line records of tests is no business of the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RINGFENCE_STATE_DIR", str(tmp_path_factory.mktemp("state-of-tests") / "state"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def nothing_of_this_run_stays_in_quarantine() -> Iterator[None]:
     """What boxes of this process were kept from stays for a person to look at; of tests nobody does."""
     yield

@@ -91,7 +91,7 @@ class Observed(Opened):
         """Make the box, and record that it was made. Raises TraceError where that is required and fails; the box is gone."""
         began = time.monotonic()
         world = yield from open_world(self.config)
-        if self._trace is not None or self.config.trace != "off":
+        if self._trace is not None or self.config.trace != "none":
             from ringfence.recording import Recording, recorder_of  # a box without a recorder needs none of it
 
             try:

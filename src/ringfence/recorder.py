@@ -11,6 +11,9 @@ from typing import Protocol
 from ringfence.outcome import Denial, Enforcement, Output, Result
 from ringfence.values import field, frozen
 
+NOT_RECORDED = "This run is not in the trace:"
+"""How the note of a result begins that could not be recorded; it is the last one."""
+
 
 @frozen(kw_only=True)
 class BoxStarted:
@@ -30,9 +33,9 @@ class BoxStarted:
 
 @frozen(kw_only=True)
 class RunStarted:
-    """A run was sent to its box. of: what box_started returned. kind: argv, command, code or spawn. input: None for none."""
+    """A run was sent to its box. box_row: what box_started returned. kind: argv, command, code or spawn. input: None for none."""
 
-    of: int
+    box_row: int
     kind: str
     argv: tuple[str, ...]
     text: str = ""
@@ -51,7 +54,7 @@ class RunEnded:
     the run, where that is not what held the box at its start.
     """
 
-    of: int
+    box_row: int
     begun: int
     result: Result | None
     error: str = ""
@@ -63,9 +66,9 @@ class RunEnded:
 
 @frozen(kw_only=True)
 class QuestionAsked:
-    """Somebody was asked, and answered or did not. of: the box; begun: the run that it was about, 0 for none yet."""
+    """Somebody was asked, and answered or did not. box_row: the box; begun: the run that it was about, 0 for none yet."""
 
-    of: int
+    box_row: int
     begun: int = 0
     kind: str = ""
     what: str = ""
@@ -80,7 +83,7 @@ class QuestionAsked:
 class BoxEnded:
     """A box is gone. denials: what was observed after its last result."""
 
-    of: int
+    box_row: int
     denials: tuple[Denial, ...] = ()
 
 

@@ -14,8 +14,8 @@ from ringfence.errors import ConfigError, RingfenceError, SandboxLostError, Trac
 from ringfence.outcome import Output, Result
 from ringfence.process.command import Command
 from ringfence.process.run import Run
-from ringfence.process.wait import Waits
-from ringfence.recorder import BoxEnded, BoxStarted, QuestionAsked, Recorder, RunEnded, RunStarted
+from ringfence.process.wait import Interrupted, Waits
+from ringfence.recorder import NOT_RECORDED, BoxEnded, BoxStarted, QuestionAsked, Recorder, RunEnded, RunStarted
 from ringfence.values import replace
 from ringfence.world.local import LocalWorld
 
@@ -41,7 +41,7 @@ def recorder_of(config: SandboxConfig, given: Recorder | None) -> tuple[Recorder
         return made, made
     if config.trace == "required" and not given.required:
         raise ConfigError("the policy requires that runs are recorded, and what was given as trace does not.", hint=REQUIRE)
-    if config.trace != "off" and config.trace_durability == "power" and getattr(given, "durability", "power") != "power":
+    if config.trace != "none" and config.trace_durability == "power" and getattr(given, "durability", "power") != "power":
         raise ConfigError(
             "the policy asks for a trace that survives a loss of power, and the one that was given does not.", hint=REQUIRE
         )
@@ -73,9 +73,11 @@ class Recording:
     def _told(self, tell: Callable[[], int | None]) -> int:
         try:
             found = tell()
-        except TraceError as error:
+        except Exception as error:  # a recorder can be anybody's, and what it raises is no reason to leave a run half done
+            if not isinstance(error, TraceError):
+                error = TraceError(f"the recorder failed with {type(error).__name__}: {error}.", kind="recorder")
             if self.recorder.required:
-                raise
+                raise error from None
             self._failed = error.message
             return 0
         self._failed = ""
@@ -104,7 +106,7 @@ class Recording:
     def asked(self, question: Question, answer: Answer, seconds: float) -> None:
         """Tell of a question and its answer."""
         told = QuestionAsked(
-            of=self.number,
+            box_row=self.number,
             begun=self._open[0].number if len(self._open) == 1 else 0,
             kind=question.kind,
             what=question.what,
@@ -118,7 +120,7 @@ class Recording:
 
     def close(self) -> None:
         """Tell that the box is gone."""
-        ended = BoxEnded(of=self.number, denials=self.world.untold)
+        ended = BoxEnded(box_row=self.number, denials=self.world.untold)
         self._told(lambda: self.recorder.box_ended(ended))
 
     # What starts commands whose streams the caller reads itself: process.starting.Starts
@@ -132,7 +134,11 @@ class Recording:
         except BaseException as error:
             one.failed(error)
             raise
-        one.begin()
+        try:
+            one.begin()
+        except BaseException:
+            run.release()  # which ends it
+            raise
         run.observer = _Seen(one)
         return run
 
@@ -166,7 +172,7 @@ class _One:
         assert isinstance(source, bytes)
         language = command.shown[0].removeprefix("<").partition(" ")[0] if self._kind == "code" else ""
         begun = RunStarted(
-            of=recording.number,
+            box_row=recording.number,
             kind=self._kind,
             argv=command.shown,
             text=source.decode("utf-8", "surrogateescape"),
@@ -183,7 +189,11 @@ class _One:
         """Drive the routine, and tell of its beginning when it first waits."""
         try:
             wanted = next(waits)
-            self.begin()
+            try:
+                self.begin()
+            except BaseException:  # a KeyboardInterrupt: the command is under way already
+                yield from _interrupted(waits)
+                raise
             while True:
                 try:
                     came = yield wanted
@@ -198,7 +208,7 @@ class _One:
         self._over()
         held = result.enforcement
         ended = RunEnded(
-            of=self._recording.number,
+            box_row=self._recording.number,
             begun=self.number,
             result=result,
             seconds=self._took(),
@@ -211,7 +221,7 @@ class _One:
             error.result = result  # it ran: whoever requires its record may still want to know how it ended
             raise
         if failed := self._recording._failed or self._failed:
-            return replace(result, notes=(*result.notes, f"This run is not in the trace: {failed}"))
+            return replace(result, notes=(*result.notes, f"{NOT_RECORDED} {failed}"))
         return result
 
     def failed(self, error: BaseException, output: tuple[Output, Output] | None = None) -> None:
@@ -223,7 +233,7 @@ class _One:
         try:
             self._over()
             ended = RunEnded(
-                of=self._recording.number,
+                box_row=self._recording.number,
                 begun=self.number,
                 result=None,
                 error=code,
@@ -245,6 +255,16 @@ class _One:
         return time.monotonic() - self._since
 
 
+def _interrupted(waits: Waits[Result]) -> Waits[None]:
+    """Let a routine end what it has started."""
+    try:
+        wanted = waits.throw(Interrupted())
+        while True:
+            wanted = waits.send((yield wanted))
+    except (StopIteration, Interrupted):
+        return
+
+
 class _Seen:
     """What went by on the streams of a command that the caller reads itself."""
 
@@ -261,8 +281,6 @@ class _Seen:
 
     def given_up(self) -> None:
         """The caller closed the handle without a result."""
-        from ringfence.process.wait import Interrupted
-
         self.one.failed(Interrupted(), self.output())
 
 

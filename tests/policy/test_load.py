@@ -59,7 +59,7 @@ resources:
   output_mib: {head: 1, tail: 1}
 permissions: []
 on_violation: {report_as: sandbox_denial, escalation: one_time_approval}
-trace: {record: off, durability: process}     # on, required; power
+trace: {record: none, durability: process}  # best-effort, required; power
 examples:
   allowed: ["read ./src", "write ./out/x", "exec git status"]
   refused: ["read ~/.ssh/id_rsa", "write .git/hooks/pre-commit", "connect 203.0.113.9:443"]

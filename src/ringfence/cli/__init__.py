@@ -29,6 +29,7 @@ COMMANDS = {
     "explain": "show what a box would be, before anything runs",
     "doctor": "show what this host delivers, and what adds the rest",
     "check": "check a policy file and try its examples",
+    "trace": "show, check and prune the record of boxes and runs",
     "policy": "compare policy files, print their schema",
     "completion": "print what completes a command line in a shell",
 }

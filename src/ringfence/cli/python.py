@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ringfence.cli import asking, relay, running
+from ringfence.cli.late import recorded
 from ringfence.errors import ArgumentError
 
 EXAMPLE = "example: ringfence python -c 'print(40 * 10)'"
@@ -32,8 +33,8 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     code = given.code if given.code is not None else _text(given.file)
     from ringfence.sync import Sandbox
 
-    config = running.config(given, kept=running.KEPT_BYTES)
-    with asking.approver(config) as approver, Sandbox(config, approver=approver) as box:
+    config, trace = recorded(given, running.config(given, kept=running.KEPT_BYTES))
+    with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
         result = box.execute(code, on_stdout=relay.to_caller(1), on_stderr=relay.to_caller(2))
     return running.status_of(result)
 

@@ -185,13 +185,17 @@ def lent(
 
 def piped(process: Process, approver: CliApprover | None = None) -> Result:
     """Run a process whose streams are pipes to its end. approver: who may be asked meanwhile, at the terminal."""
-    complain = to_caller(2)
+    show, complain = to_caller(1), to_caller(2)
+
+    def passed(data: bytes) -> None:
+        process.passed(data)  # for the trace
+        show(data)
 
     def heard(data: bytes) -> None:
         process.heard(data)  # what it says was refused is told when it is over
         complain(data)
 
-    relay = Relay(process, caller_input(), {process.stdout.fileno(): to_caller(1), process.stderr.fileno(): heard})
+    relay = Relay(process, caller_input(), {process.stdout.fileno(): passed, process.stderr.fileno(): heard})
     with lent(relay, approver):
         while not process.has_ended():
             relay.turn()

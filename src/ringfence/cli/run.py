@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import asking, running
+from ringfence.cli.late import recorded
 from ringfence.errors import CommandError, RingfenceError
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     if given.json:
         return _as_json(given, argv)
     at_terminal = os.isatty(0) and os.isatty(1)  # with a pipe on one side, pipes stay pipes
-    config = running.config(given, at_terminal=at_terminal)
+    config, trace = recorded(given, running.config(given, at_terminal=at_terminal))
     from ringfence.sync import Sandbox
 
-    with asking.approver(config) as approver, Sandbox(config, approver=approver) as box:
+    with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
         try:
             result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
         except CommandError as error:  # it was not started
@@ -82,8 +83,8 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
         with open(source, "rb", closefd=False) as file:
             data = file.read()
     try:
-        config = running.config(given)
-        with asking.approver(config) as approver, Sandbox(config, approver=approver) as box:
+        config, trace = recorded(given, running.config(given))
+        with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
             result = box.run(argv, input=data)
     except RingfenceError as error:  # the message and the exit status follow
         print(json.dumps({"error": error.code, "message": str(error), "for_model": error.for_model()}))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
+from ringfence.recorder import NOT_RECORDED
 from ringfence.values import replace
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rw", metavar="PATH", action="append", help="a further folder or file that may be written")
     add("--ro", metavar="PATH", action="append", help="a further folder or file that may be read")
     add("--env", metavar="NAME[=V]", action="append", help="a variable to set; without a value, the caller's")
+    add("--no-trace", action="store_true", help="do not record this in the trace (see `ringfence trace --help`)")
     add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
 
 
@@ -41,7 +43,7 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
     """
     from ringfence.policy.config import SandboxConfig, SandboxLimits
 
-    environment = _environment(given.env or ())
+    variables = environment(given.env or ())
     limits = SandboxLimits() if kept is None else SandboxLimits(output_bytes=kept)
     if at_terminal and not given.policy:
         limits = replace(limits, wall_seconds=None, cpu_seconds=None)
@@ -53,7 +55,7 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
         mode=given.mode or "workspace-write",
         writable=[os.path.abspath(path) for path in given.rw or ()],
         read_only=[os.path.abspath(path) for path in given.ro or ()],
-        environment=environment,
+        environment=variables,
         limits=limits,
     )
     if not given.policy:
@@ -61,18 +63,19 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
     from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
 
     said = {name: getattr(given, name) for name in ("workspace", "tier", "mode")}
-    said |= {"writable": given.rw, "read_only": given.ro, "environment": environment or None}
+    said |= {"writable": given.rw, "read_only": given.ro, "environment": variables or None}
     return load_config(given.policy, options, {**said, "limits.wall_seconds": given.timeout})
 
 
-def _environment(given: Sequence[str]) -> dict[str, str]:
-    environment = {}
+def environment(given: Sequence[str]) -> dict[str, str]:
+    """The variables that words of the form NAME or NAME=VALUE name."""
+    found = {}
     for word in given:
         name, equals, value = word.partition("=")
         if not equals and name not in os.environ:
             raise ArgumentError(f"--env {name}: the variable is not set here.", hint=f"Give it a value: --env {name}=VALUE.")
-        environment[name] = value if equals else os.environ[name]
-    return environment
+        found[name] = value if equals else os.environ[name]
+    return found
 
 
 def complain(error: RingfenceError) -> int:
@@ -93,6 +96,12 @@ def summary(denials: Sequence[Denial], changes: Sequence[Change]) -> None:
         print(f"ringfence: {shown(line)[:MOST_COLUMNS]}", file=sys.stderr)
     if len(said) > MOST_LINES:
         print(f"ringfence: and {len(said) - MOST_LINES} more", file=sys.stderr)
+
+
+def _say(text: str) -> None:
+    from ringfence.cli.shown import shown
+
+    print(f"ringfence: {shown(text)[:MOST_COLUMNS]}", file=sys.stderr)
 
 
 def _line(denial: Denial) -> str:
@@ -118,6 +127,8 @@ def status_of(result: Result, denials: Sequence[Denial] | None = None, changes: 
     denials: of the whole life of the box, where they are known; else those of the result.
     """
     denials = result.denials if denials is None else denials
+    if result.notes and result.notes[-1].startswith(NOT_RECORDED):
+        _say(result.notes[-1])
     if denials or changes:
         summary(denials, changes)
     if result.refused:

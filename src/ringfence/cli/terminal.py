@@ -100,6 +100,7 @@ class Session:
         return True
 
     def _show(self, data: bytes) -> None:
+        self.process.passed(data)  # for the trace
         # A program that has taken the terminal over reads it byte by byte.
         line_mode = bool(termios.tcgetattr(self.process.stdout.fileno())[3] & termios.ICANON)
         write_all(OUT, self.shown.feed(data, line_mode=line_mode))

@@ -83,7 +83,7 @@ RULES: dict[str, Rule] = {
     "snapshot_on_exit": _same_or(False),
     "permissions": _part_of,
     "escalation": _same_or("none"),
-    "trace": _at_least("off", "on", "required"),
+    "trace": _at_least("none", "best-effort", "required"),
     "trace_durability": _at_least("process", "power"),
     "best_effort": _part_of,
     "deny": lambda parent, child: True,

@@ -55,7 +55,7 @@ CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType({
     "credentials_git": ("none", "proxy"),
     "credentials_tools": ("none", "vault_proxy"),
     "escalation": ("none", "one_time_approval"),
-    "trace": ("off", "on", "required"),
+    "trace": ("none", "best-effort", "required"),
     "trace_durability": ("process", "power"),
 })  # fmt: skip
 SWITCHES = ("allow_network", "egress_proxy", "private_addresses", "fresh_per_task", "snapshot_on_exit")
@@ -220,7 +220,7 @@ class SandboxConfig:
     snapshot_on_exit: bool = False
     permissions: Sequence[str] = ()
     escalation: str = "none"
-    trace: str = "off"
+    trace: str = "none"
     trace_durability: str = "process"
     best_effort: Sequence[str] = ()
     policy_files: Sequence[str] = ()

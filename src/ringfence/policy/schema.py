@@ -281,9 +281,9 @@ class Traced(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is recorded of boxes and runs."""
 
     record: Annotated[
-        Literal["off", "on", "required"],
+        Literal["none", "best-effort", "required"],
         about("Whether boxes and runs are recorded in the trace; required: what cannot be recorded is not run."),
-    ] = "off"
+    ] = "none"
     durability: Annotated[
         Literal["process", "power"], about("What a record survives: the end of any process, or also a loss of power.")
     ] = "process"

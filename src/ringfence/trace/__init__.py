@@ -83,7 +83,7 @@ class Trace:
         """Record that a run has begun; returns its row."""
         self._scrubber.learn(begun.variables)
         body, data = bodies.of_beginning(begun, self._scrubber)
-        return self._written().append("run", begun.of, body, data)
+        return self._written().append("run", begun.box_row, body, data)
 
     def run_ended(self, ended: RunEnded) -> None:
         """Record how a run ended."""
@@ -92,11 +92,11 @@ class Trace:
 
     def asked(self, asked: QuestionAsked) -> None:
         """Record a question and its answer."""
-        self._written().append("question", asked.begun or asked.of, bodies.of_question(asked, self._scrubber), last=True)
+        self._written().append("question", asked.begun or asked.box_row, bodies.of_question(asked, self._scrubber), last=True)
 
     def box_ended(self, ended: BoxEnded) -> None:
         """Record that a box is gone."""
-        self._written().append("gone", ended.of, bodies.of_box_end(ended, self._scrubber), last=True)
+        self._written().append("gone", ended.box_row, bodies.of_box_end(ended, self._scrubber), last=True)
 
     def close(self) -> None:
         """Let go of the file. Safe to call again; what is recorded later opens it again."""

@@ -14,6 +14,7 @@ from ringfence.outcome import Denial, Enforcement, Output
 from ringfence.policy.digest import digest
 from ringfence.recorder import BoxEnded, BoxStarted, QuestionAsked, RunEnded, RunStarted
 from ringfence.trace.secrets import Scrubber
+from ringfence.trace.writer import started
 from ringfence.values import fields
 
 MOST_TEXT = 1 << 16
@@ -54,6 +55,7 @@ def of_box(made: BoxStarted, scrub: Scrubber) -> tuple[tuple[str, bytes], bytes]
         "notes": [scrub.text(note) for note in made.notes[:MOST_NOTES]],
         "seconds": round(made.seconds, 6),
         "pid": os.getpid(),
+        "pid_started": started(os.getpid()),
     }
     return (digested, plan), packed(body)
 

@@ -53,8 +53,10 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """How long its call took; None where its end is unknown."""
-        took = self.ended.body.get("seconds") if self.ended else None
+        """How long it ran, or its call took where that is not known; None where its end is unknown."""
+        usage = self.ended.body.get("usage") if self.ended else None
+        ran = usage.get("wall_seconds") if isinstance(usage, dict) else None
+        took = ran or (self.ended.body.get("seconds") if self.ended else None)
         return float(took) if isinstance(took, (int, float)) else None
 
     @property
@@ -119,6 +121,18 @@ class Reader:
 
     def row(self, number: int) -> Row | None:
         return next(map(_row, self._all(f"SELECT {COLUMNS} FROM rows WHERE number = ?", number)), None)
+
+    def last(self) -> Row:
+        """The last row."""
+        found = self._all(f"SELECT {COLUMNS} FROM rows ORDER BY number DESC LIMIT 1")
+        if not found:
+            raise TraceError(f"{self.path} holds no row, and each trace has one.", path=self.path, kind="corrupt")
+        return _row(found[0])
+
+    def identity(self) -> str:
+        """Which trace this is: its first row says so, and each row about a pruning."""
+        query = f"SELECT {COLUMNS} FROM rows WHERE kind IN ('trace', 'pruned') ORDER BY number DESC LIMIT 1"
+        return next((str(_row(each).body.get("id", "")) for each in self._all(query)), "")
 
     def runs(self, most: int = -1, before: int = 1 << 62) -> list[RunRecord]:
         """The last runs, the newest first; before: only those with a lower number."""

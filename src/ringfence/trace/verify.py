@@ -73,6 +73,12 @@ def verify(reader: Reader, against: Head | None = None) -> Verdict:
     return look.verdict((*(f"SQLite: {line}" for line in broken), *look.plans(plans), *look.end()))
 
 
+def head(reader: Reader) -> Head:
+    """The last row as it is, nothing of it verified. Raises TraceError."""
+    row = reader.last()
+    return Head(reader.identity(), row.number, row.hash)
+
+
 class _Look:
     def __init__(self, against: Head | None) -> None:
         self._against = against

@@ -26,6 +26,20 @@ LAST = "SELECT number, hash FROM rows ORDER BY number DESC LIMIT 1"
 INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
+def started(pid: int) -> int:
+    """When a process began, in ticks since the start of this machine; 0 for none (proc_pid_stat(5), field 22)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def lives(pid: object, since: object) -> bool:
+    """Whether the process that wrote of itself with this pid and beginning is there. Not promised after a restart."""
+    return isinstance(pid, int) and bool(since) and started(pid) == since
+
+
 class Writer:
     """The one connection of this process to a trace. Threads take turns; a fork has a connection of its own."""
 
