@@ -4,11 +4,11 @@ Looked at before and after each test: the processes below this one, the boxes th
 descriptors, mounts, control groups and temporary folders. What is still there after the test has a deadline to be gone,
 since ends are asynchronous in the kernel. What fixtures of a wider scope hold was there before, and does not count.
 
-Pipes that are made ahead for the next run are closed before each look. Five things may come and stay: the one zygote of
-this process and the one warden below it, with the few descriptors that lead to them, root's open register of box ids, root's
-id maps (a user namespace for each block of ids that was in use at once), the three queues on which the kernel tells of changes in
-workspaces, with the thread that serves one of them and the table of mounts, and the worker threads that trio keeps for ten
-seconds.
+Pipes that are made ahead for the next run are closed before each look. Six things may come and stay: the one zygote of
+this process and the one warden below it, the one egress server and its worker, with the few descriptors that lead to them,
+root's open register of box ids, root's id maps (a user namespace for each block of ids that was in use at once), the three
+queues on which the kernel tells of changes in workspaces, with the thread that serves one of them and the table of mounts, and
+the worker threads that trio keeps for ten seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import pytest
 
 DEADLINE_SECONDS = 10.0
 ZYGOTE_NAME, WARDEN_NAME = "ringfence", "ringfence-watch"
-ZYGOTE_DESCRIPTORS, WARDEN_DESCRIPTORS = 5, 1
+SERVER_NAME, WORKER_NAME = "ringfence-net", "ringfence-net-w"
+ZYGOTE_DESCRIPTORS, WARDEN_DESCRIPTORS, SERVER_DESCRIPTORS = 5, 1, 1
 ID_REGISTER = "/run/ringfence/ids"
 ID_MAP = " user:["
 QUEUE, QUEUES = "anon_inode:inotify", 3
@@ -82,15 +83,19 @@ class Seen:
         below = _new_tasks(self.below, before.below)
         zygotes = [task for task in below if task.name == ZYGOTE_NAME and task.parent == os.getpid()][:1]
         wardens = [task for task in below if task.name == WARDEN_NAME][:1]
+        servers = [task for task in below if task.name == SERVER_NAME and task.parent == os.getpid()][:1]
+        servers += [task for task in below if task.name == WORKER_NAME and task.parent != os.getpid()][:1]
         new = self.descriptors - before.descriptors
         descriptors = sorted(each for each in new if not each.endswith(ID_REGISTER) and ID_MAP not in each)
         if sum(each.endswith(QUEUE) for each in self.descriptors) <= QUEUES:
             descriptors = [each for each in descriptors if not each.endswith((QUEUE, MOUNTS))]
         if zygotes or wardens:
             descriptors = _without_ends(descriptors, ZYGOTE_DESCRIPTORS if zygotes else WARDEN_DESCRIPTORS)
+        if servers:
+            descriptors = _without_ends(descriptors, SERVER_DESCRIPTORS)
         threads = {thread for thread in self.threads - before.threads if not thread.name.startswith(("Trio thread", WATCHMAN))}
         return [
-            *(str(task) for task in below if task not in zygotes and task not in wardens),
+            *(str(task) for task in below if task not in (*zygotes, *wardens, *servers)),
             *(f"orphaned {task}" for task in _new_tasks(self.strays, before.strays)),
             *(f"thread {thread.name}" for thread in threads),
             *(f"descriptor {descriptor}" for descriptor in descriptors),

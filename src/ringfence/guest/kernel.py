@@ -178,6 +178,11 @@ def drop_capabilities() -> None:
         capability += 1  # up to EINVAL: past the last capability that this kernel knows
     if capability < LAST_OLD_CAPABILITY:
         raise OSError(ctypes.get_errno(), f"the bounding set could not be emptied at capability {capability}")
+    clear_capabilities()
+
+
+def clear_capabilities() -> None:
+    """Empty the sets of this thread, which needs no right, and leave the bounding set."""
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)  # EINVAL: a kernel without them has none to clear
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
