@@ -49,6 +49,8 @@ def normalise(text: str) -> Name | Address:
     if text[0] == "[" or text[-1] == "]":
         if text[0] != "[" or text[-1] != "]":
             raise BadHostError("a bracket has no other one")
+        if ":" not in text:
+            raise BadHostError("brackets hold an IPv6 address")
         return _version_6(text[1:-1])
     if ":" in text:
         return _version_6(text)
@@ -63,6 +65,8 @@ def _mapped(text: str) -> str:
     """Text by UTS 46, section 4, non-transitional: the dots of other scripts and wide digits among what is mapped."""
     import idna  # nearly every name is ASCII
 
+    if "\u1e9e" in text:
+        raise BadHostError("a capital sharp s is ss for some readers and a sharp s for others")  # since Unicode 15.1
     try:
         return idna.uts46_remap(text, std3_rules=False)
     except (idna.IDNAError, UnicodeError) as error:
