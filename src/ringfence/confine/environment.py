@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from ringfence.policy.resolve import ResolvedPolicy
 
 
-def environment_for(policy: ResolvedPolicy, *, home: str, temporary: str, path: str, tools: Mapping[str, str]) -> dict[str, str]:
-    """Names a program expects, then what the tools need, then what the caller set."""
+def environment_for(
+    policy: ResolvedPolicy, *, home: str, temporary: str, path: str, tools: Mapping[str, str], proxy: str = ""
+) -> dict[str, str]:
+    """Names a program expects, then what the tools need, then what the caller set. proxy: the URL of one that is announced."""
     made = {
         "PATH": path,
         "HOME": home,
@@ -20,7 +22,18 @@ def environment_for(policy: ResolvedPolicy, *, home: str, temporary: str, path: 
         "TMPDIR": temporary,
         "TERM": "dumb",
     }
-    return {**made, **tools, **dict(policy.environment)}
+    return {**made, **tools, **(_announced(proxy) if proxy else {}), **dict(policy.environment)}
+
+
+PROXIED = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")
+"""Some tools read them in lower case alone (curl the first, against headers of CGI that would set it), others in capitals."""
+NOT_PROXIED = "localhost,.localhost,127.0.0.1,127.0.0.0/8,::1,ringfence"
+
+
+def _announced(proxy: str) -> dict[str, str]:
+    """The variables by which tools find a proxy. All say HTTP: clients fail on `socks5h:` where they lack a library for it."""
+    lower = {**dict.fromkeys(PROXIED, proxy), "no_proxy": NOT_PROXIED}
+    return {**lower, **{name.upper(): value for name, value in lower.items()}}
 
 
 def interpreters(policy: ResolvedPolicy) -> tuple[str, ...]:

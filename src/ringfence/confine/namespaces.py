@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ringfence.confine.processors import Processors
     from ringfence.confine.protected.planted import Taken
     from ringfence.confine.protected.stubs import Held
+    from ringfence.confine.ways import Network
     from ringfence.policy.walk import Along
 
 FLAGS = (
@@ -90,8 +91,9 @@ def prepare(
         ids = box_ids.of_block(block, owner) if root_caller else box_ids.own(os.getuid(), os.getgid())
         begin(FLAGS, ids)
         groups = caps.groups_for(policy, floor=False)
-        view = beginning_for(ids.uid, ids.gid, whole=policy.mode == FULL_ACCESS)
-        beginning = Beginning(ids, view, disk.scratch(policy), groups.room, groups.shielded)
+        network = _network(policy)
+        view = beginning_for(ids.uid, ids.gid, whole=policy.mode == FULL_ACCESS, resolver=network.own if network else "")
+        beginning = Beginning(ids, view, disk.scratch(policy), groups.room, groups.shielded, network)
         clone = partial(_privileged_trees, block=block, owner=owner, make_userns=make_userns)
         ahead(beginning, clone(view.steps) if root_caller else [], groups.entries)
         tools = _tools(policy)
@@ -108,6 +110,14 @@ def prepare(
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
     grouped = caps.grouped(policy, groups)
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, watchers=watched, grouped=grouped)
+
+
+def _network(policy: ResolvedPolicy) -> Network | None:
+    if not policy.network.open:
+        return None
+    from ringfence.confine import network  # few boxes have a way out
+
+    return network.network_for(policy.network, network.WAYS)
 
 
 def _readers(policy: ResolvedPolicy, held: list[Held | Taken | Processors]) -> Mapping[str, Along]:
@@ -183,7 +193,14 @@ def _plan(
         flags=FLAGS,
         beginning=beginning,
         view=beginning.view + mounted + View.of(steps_for(protected)) + covering + counted,
-        environment=environment_for(policy, home=home, temporary="/tmp", path=":".join(tools.path), tools=tools.environment),
+        environment=environment_for(
+            policy,
+            home=home,
+            temporary="/tmp",
+            path=":".join(tools.path),
+            tools=tools.environment,
+            proxy=beginning.network.proxy if beginning.network and policy.network.announce else "",
+        ),
         workdir=policy.workdir,
         private=PRIVATE,
         interpreters=interpreters(policy),
@@ -318,7 +335,7 @@ def _enforcement(
         filesystem=Enforced(Level.FULL, NAME, "all of the host's files, as asked for") if policy.mode == FULL_ACCESS else FULL,
         secrets=Enforced(Level.FULL, NAME, covers.said),
         protected=_enforced(protected, policy.mode),
-        network=Enforced(Level.FULL, NAME, "no interface but loopback"),
+        network=_reach(policy),
         processes=FULL,
         syscalls=Enforced(Level.FULL, "seccomp", f"opened by name: {', '.join(policy.syscalls)}" if policy.syscalls else ""),
         ids=Enforced(Level.FULL, NAME, others) if root_caller else partly,
@@ -335,6 +352,14 @@ def _enforcement(
             observed=disk.observed(policy) | caps.observed(policy, groups),
         ),
     )
+
+
+def _reach(policy: ResolvedPolicy) -> Enforced:
+    if not policy.network.open:
+        return Enforced(Level.FULL, NAME, "no interface but loopback")
+    from ringfence.confine import network  # as above
+
+    return network.enforced(network.WAYS[0])
 
 
 def _enforced(protected: tuple[Protected, ...], mode: str) -> Enforced:

@@ -12,6 +12,7 @@ from ringfence.values import field, frozen
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
+    from ringfence.confine.ways import Network
 
 RDONLY, NOSUID, NODEV, NOEXEC = 0x1, 0x2, 0x4, 0x8  # MOUNT_ATTR_*, linux/mount.h
 READ_ONLY = RDONLY | NOSUID | NODEV
@@ -108,6 +109,7 @@ class Beginning:
     scratch: tuple[int, int] = (0, 0)
     room: int = 0
     shielded: bool = False
+    network: Network | None = None  # where it has a way out
 
     def wire(self) -> dict[str, object]:
         """As the guest's protocol carries it; trees that were made outside come beside it, in the order of the steps."""
@@ -120,6 +122,7 @@ class Beginning:
             "scratch": list(self.scratch),
             "room": self.room,
             "shielded": int(self.shielded),
+            **({"network": self.network.wire()} if self.network else {}),
         }
 
 
@@ -180,7 +183,8 @@ class LaunchPlan:
 
     def describe(self) -> list[str]:
         """The plan as lines to read, in the order in which it is carried out."""
-        lines = [str(step) for step in self.view.steps]
+        lines = self.beginning.network.describe() if self.beginning.network else []
+        lines += [str(step) for step in self.view.steps]
         lines += [str(each) for each in self.protected]
         lines += [f"set {name}={value}" for name, value in self.environment.items()]
         lines += [f"limit {name} {value}" for name, value in self.limits.items()]

@@ -38,13 +38,16 @@ SMALL_FILES = 8
 
 
 @lru_cache(maxsize=4)
-def beginning_for(uid: int, gid: int, *, whole: bool) -> View:
-    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where all is the host's."""
+def beginning_for(uid: int, gid: int, *, whole: bool, resolver: str = "") -> View:
+    """What boxes with the same ids inside have in common, in the order in which it is made; nothing where all is the host's.
+
+    resolver: the address of one, where the box has a way out.
+    """
     if whole:
         return View()
     private = (("/tmp", 0o1777), ("/dev/shm", 0o1777), (HOME, 0o700), (PRIVATE, 0o700))
     folders = (Step("private", path, mode) for path, mode in private)
-    return View.of((*_system(), *_made_files(uid, gid), *folders, Step("folder", os.path.dirname(RUNNER))))
+    return View.of((*_system(), *_made_files(uid, gid, resolver), *folders, Step("folder", os.path.dirname(RUNNER))))
 
 
 @lru_cache(maxsize=16)
@@ -149,10 +152,10 @@ def _copied(path: str) -> list[Step] | None:
     return None if b"\0" in content else [Step("file", path, 0o444, content)]
 
 
-def _made_files(uid: int, gid: int) -> Iterator[Step]:
+def _made_files(uid: int, gid: int, resolver: str) -> Iterator[Step]:
     files = {
         "hosts": "127.0.0.1 localhost ringfence\n::1 localhost ip6-localhost ip6-loopback\n",
-        "resolv.conf": "# no resolver: this box has no network\n",
+        "resolv.conf": f"nameserver {resolver}\n" if resolver else "# no resolver: this box has no network\n",
         "passwd": f"root:x:0:0:root:/root:/bin/sh\nuser:x:{uid}:{gid}:user:{HOME}:/bin/sh\n"
         + ("" if uid == 65534 else "nobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
         "group": "root:x:0:\n" + f"user:x:{gid}:\n" + ("" if gid == 65534 else "nogroup:x:65534:\n"),

@@ -34,21 +34,20 @@ def start(channel: int, ready: int, timer: int, *, confined: bool) -> None:
         groups = [trees.pop(0) for _ in range(beginning["groups"])]
         room = Room(groups[: 2 * beginning["room"]], bool(beginning["shielded"]))
         enter(groups[2 * beginning["room"] :], room, confined=confined)
-        if confined:
-            begin(beginning, trees)
+        names, sockets = begin(beginning, trees) if confined else ([], [])
         plan, trees = _hear(socket)
         handed: list[int] = []
         watch = _socket.socket(fileno=trees.pop())
         if plan["processors"]:
             os.sched_setaffinity(0, plan["processors"])
         if confined:
-            handed += confine(plan, trees, beginning["scratch"])
+            handed += [*confine(plan, trees, beginning["scratch"]), *sockets]
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         served = guest.Guest(socket, TIMER, watch, room, plan)
         plan = beginning = {}  # of a plan little is used again, and this frame lasts as long as the box
         kernel.give_back_memory()
-        wire.send(socket, {"ready": os.getpid()}, handed)
+        wire.send(socket, {"ready": os.getpid(), **({"network": names} if names else {})}, handed)
         while handed:  # before anything else runs here: who holds the listener answers for the kernel
             os.close(handed.pop())
         served.serve()
@@ -89,12 +88,21 @@ def enter(groups: "list[int]", room: Room, *, confined: bool) -> None:
         kernel.unshare(kernel.CLONE_NEWCGROUP)  # the one that the box was made in shows the name of the group
 
 
-def begin(beginning: "dict[str, Any]", trees: "list[int]") -> None:
-    """Become who the box is and build what does not depend on the rest of the plan, which is still being made."""
+def begin(beginning: "dict[str, Any]", trees: "list[int]") -> "tuple[list[bytes], list[int]]":
+    """Become who the box is and build what does not depend on the rest of the plan, which is still being made.
+
+    Returns what is handed out of a network with a way out: how it was made, then the names of sockets; and the sockets.
+    """
     view.become(beginning["uid"], beginning["gid"], root_caller=bool(beginning["root_caller"]))
     view.loopback_up()
+    made: tuple[list[bytes], list[int]] = [], []
+    if "network" in beginning:
+        from ringfence.guest import network  # loaded by the zygote, before the first box that has one
+
+        made = network.make(beginning["network"])
     kernel.set_hostname(b"ringfence")
     view.begin(beginning["steps"], trees, beginning["scratch"])
+    return made
 
 
 def confine(plan: "dict[str, Any]", trees: "list[int]", bounds: "list[int]") -> "list[int]":

@@ -15,6 +15,9 @@ GRACE_NS = 2_000_000_000
 MAX_MESSAGE = 64 * 1024
 """Bytes of one packet. Larger payloads travel as a memfd beside the message."""
 
+MOST_DESCRIPTORS = 253
+"""That one packet can carry (SCM_MAX_FD, net/scm.h)."""
+
 CARRIED = b"m"
 """A packet of this one byte says: the message is in the memfd that comes first."""
 

@@ -20,7 +20,9 @@ from ringfence.process.wait import Readable, Waits
 
 if TYPE_CHECKING:
     from ringfence.confine.plan import Beginning, Ids, LaunchPlan
+    from ringfence.confine.ways import Network
     from ringfence.process.life import Life
+    from ringfence.process.network import Made
     from ringfence.process.run import Run
     from ringfence.process.warden import Watchers
 
@@ -44,6 +46,7 @@ class Box:
         self.scratch = -1  # of the private folders' file system; tells what they hold
         self.listener = -1  # of its filter, until the warden has it
         self.observed = False  # what its filter refuses is told
+        self.network: Made | None = None  # where it has a way out
         self.lanes = Lanes()
         self.lost = ""  # why, once it is known
         self.killed_by_deadline = False
@@ -184,6 +187,8 @@ class Box:
         self.evidence.close()
         if self.life:
             self.life.close()
+        if self.network:
+            self.network.close()
         for descriptor in (self.timer, self.pidfd, self.scratch):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -227,8 +232,9 @@ class Making:
     The fork is made while the plan is, and the view while the caller finds out what else it has to.
     """
 
-    def __init__(self, *, lifetime: float | None = None, idle: float | None = None) -> None:
+    def __init__(self, *, lifetime: float | None = None, idle: float | None = None, network: bool = False) -> None:
         self._box: Box | None = None
+        self._network = network  # whether it gets a way out
         self._lifetime, self._idle = lifetime, idle
         self._watch: _socket.socket | None = None  # the guest's end, which goes with the plan, and the warden's
         self._theirs: dict[str, _socket.socket] = {}
@@ -245,6 +251,7 @@ class Making:
             self._watch, self._theirs = watched, {"evidence": telling, "watch": watching}
             opened = [theirs, reporting]  # the zygote's
             request: dict[str, object] = {"op": "box", "flags": flags, "warden": self._warden.number, **_maps(ids)}
+            request |= {"network": 1} if self._network else {}
             timers = [self._box.timer]
             if self._lifetime is not None or self._idle is not None:
                 from ringfence.process.life import Life  # few boxes have a bound of their life
@@ -293,9 +300,13 @@ class Making:
                 os.close(tree)
 
     def complete(
-        self, explain: Callable[[int], tuple[str, str]], watchers: Watchers, given: Callable[[], dict[str, int]]
+        self,
+        explain: Callable[[int], tuple[str, str]],
+        watchers: Watchers,
+        given: Callable[[], dict[str, int]],
+        network: Network | None,
     ) -> Waits[Box]:
-        """The box, built and watched by watchers, which get the descriptors that given opens, by their names.
+        """The box, built and watched by watchers, which get the descriptors that given opens, by their names. network: of its plan.
 
         Raises TierUnavailableError where the host does not deliver it.
         """
@@ -303,7 +314,7 @@ class Making:
         assert box is not None
         until = time.monotonic() + MAKING_SECONDS
         yield from _made(box, until, explain)
-        yield from _ready(box, until)
+        yield from _ready(box, until, network)
         opened = given()
         try:
             if box.listener < 0:
@@ -376,13 +387,17 @@ def _made(box: Box, until: float, explain: Callable[[int], tuple[str, str]]) -> 
     box.pid, box.pidfd = pid, descriptors[0]
 
 
-def _ready(box: Box, until: float) -> Waits[None]:
+def _ready(box: Box, until: float, network: Network | None) -> Waits[None]:
     if not (yield Readable(box.channel.fileno(), until)):
         raise SandboxLostError("the box was not ready in time.")
     try:
-        packet, descriptors = wire.receive(box.channel, 2)
+        packet, descriptors = _first_word(box.channel, wire.MOST_DESCRIPTORS if network else 2)
     except (OSError, wire.WireError):
         packet, descriptors = b"", []
+    if network:
+        from ringfence.process import network as made  # few boxes have a way out
+
+        box.network = made.accept(network, packet, descriptors)
     box.scratch, box.listener = listener.accept(descriptors)
     if not packet:
         raise SandboxLostError("the box died while it was made.")
@@ -392,6 +407,13 @@ def _ready(box: Box, until: float) -> Waits[None]:
         case messages.Refused(stage=stage, path=path, errno=number):
             raise refused(stage, path, number)
     raise ProtocolError("the guest spoke out of turn.")
+
+
+def _first_word(channel: _socket.socket, most: int) -> tuple[bytes, list[int]]:
+    try:
+        return wire.receive(channel, most)
+    except ConnectionResetError:  # it ended with a part of the plan unread, which is told before what it said (unix(7))
+        return wire.receive(channel, most)
 
 
 def refused(stage: str, path: str, number: int) -> RingfenceError:

@@ -20,7 +20,9 @@ _NO_NAMES = frozenset((b"", b".", b".."))
 
 @frozen
 class Ready:
-    """The box is built and its guest serves."""
+    """The box is built and its guest serves. network: how its network was made, then the names of what was handed out of it."""
+
+    network: tuple[str, ...] = ()
 
 
 @frozen
@@ -107,9 +109,9 @@ def parse(packet: bytes) -> Message:
     if names == {"stopped"}:
         _integer(fields, "stopped", 1, 1)
         return Stopped()
-    if names == {"ready"}:
+    if names - {"network"} == {"ready"}:
         _integer(fields, "ready", 1, MAX_PID)
-        return Ready()
+        return Ready(_names(fields.get("network", [])))
     if names == {"failed", "stage", "path"}:
         return Refused(_text(fields, "stage", 500), _text(fields, "path", MAX_PATH), _integer(fields, "failed", 0, 4096))
     raise ProtocolError(f"the guest sent a message with the fields {str(sorted(fields)[:8])[:200]}.")
@@ -141,6 +143,14 @@ def _status(fields: Mapping[str, object]) -> int:
     if not (os.WIFEXITED(status) or os.WIFSIGNALED(status)):
         raise ProtocolError("the guest sent a status that no ended process has.")
     return status
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > wire.MOST_DESCRIPTORS:
+        raise ProtocolError("the guest sent a list of names that is out of bounds.")
+    if not all(isinstance(name, bytes) and len(name) <= 64 for name in value):
+        raise ProtocolError("the guest sent a name that is out of bounds.")
+    return tuple(os.fsdecode(name) for name in value)
 
 
 def _created(value: object) -> tuple[str, ...] | None:

@@ -191,6 +191,11 @@ class Run:
         """Whether it was started, and neither its end is known nor was it given up."""
         return self._lane is not None and not self.over
 
+    @property
+    def alone(self) -> bool:
+        """Whether no other run of the box was under way while this one was."""
+        return self._alone
+
     def step(self) -> None:
         """Do what can be done without waiting."""
         assert self._lane is not None

@@ -27,10 +27,12 @@ from ringfence.values import replace
 if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch
     from ringfence.denials.inferred import Inference
+    from ringfence.world.egress import Egress
     from ringfence.world.files import FileWork
     from ringfence.world.register import Share
 
 SPENT = "so many were refused in this box that further ones are refused, but not recorded"
+DROPPED = "so many connections were asked for that not all which were refused are told"
 Callback = Callable[[bytes], None]
 T = TypeVar("T")
 
@@ -46,6 +48,7 @@ class LocalWorld:
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
+        self.egress = _egress(prepared, box)
         self.space = Space(box.scratch, policy.limits, prepared.plan.beginning.scratch[0]) if box.scratch >= 0 else None
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
@@ -101,6 +104,8 @@ class LocalWorld:
         if command.environment:
             request["env"] = dict(command.environment)
         run.mark = self.before_run()
+        if self.egress:
+            self.told += self.egress.before_run(idle=not self.box.under_way)
         pipes = run.start(request, command.data, drained=drained)
         if self.watch:
             self._runs = [run, *(each for each in self._runs if each.under_way)]
@@ -121,7 +126,8 @@ class LocalWorld:
         caps += self._refused_calls(run)
         self.told += caps
         watched, notes, unprotected = self.watch.after_run(run.mark, idle=self._idle()) if self.watch else ((), (), "")
-        denials = (*caps, *watched)
+        reached = self._refused_hosts(run)
+        denials = (*caps, *reached, *watched)
         said = tuple(part for part in (error_output.head, error_output.tail, run.said) if part)
         if said or isinstance(outcome, NotStarted):  # most commands complain of nothing, and nothing is looked at
             denials += self._inferred(outcome, said, command, denials)
@@ -130,6 +136,8 @@ class LocalWorld:
         if lost := self.box.evidence.lost:
             self.enforcement = self.enforcement.without_groups(lost)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
+        if self.egress and self.egress.take_dropped():
+            notes += (f"Network: {DROPPED}.",)
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
@@ -150,8 +158,19 @@ class LocalWorld:
             self._inference = Inference(self.policy, self.prepared.plan, self.prepared.backend, self.prepared.covered)
         told = self._inference.of_run(text, command.text, self.folder_for(command.cwd), outcome)
         told = unknown(told, observed)
+        if self.egress:
+            from ringfence.denials import network  # few boxes have a way out
+
+            told = network.unknown(told, observed)
         self.inferred += told[: max(0, MAX_INFERRED - len(self.inferred))]
         return told
+
+    def _refused_hosts(self, run: Run) -> tuple[Denial, ...]:
+        if self.egress is None:
+            return ()
+        refused = self.egress.after_run(alone=run.alone)
+        self.told += refused
+        return refused
 
     def _refused_calls(self, run: Run) -> tuple[Denial, ...]:
         """What the filter refused in a run; what it refused before to what earlier runs had left is told of the box."""
@@ -182,6 +201,8 @@ class LocalWorld:
 
             calls = evidence.calls_of_none(time.monotonic_ns())
             self.told += denials(Told(call.number, call.first, call.second, call.count, whose) for call, whose in calls)
+        if self.egress and not self.closed and not self.box.under_way:
+            self.told += self.egress.before_run(idle=True)
         return (*self.told, *self.inferred)
 
     def before_run(self) -> int:
@@ -290,6 +311,9 @@ class LocalWorld:
         self.closed = True
         if self.watch:
             self.watch.ending()
+        if self.egress:
+            self.told += self.egress.before_run(idle=not self.box.under_way)
+            self.egress.close()
         try:
             yield from self.box.close()
         finally:
@@ -297,6 +321,15 @@ class LocalWorld:
             if self.share:
                 self.share.release()
             self.untold = self.watch.end() if self.watch else ()
+
+
+def _egress(prepared: Prepared, box: boxes.Box) -> Egress | None:
+    network = prepared.plan.beginning.network
+    if network is None or box.network is None:
+        return None
+    from ringfence.world.egress import Egress  # few boxes have a way out
+
+    return Egress(network, box.network, None)
 
 
 def _followed(path: str) -> str:
@@ -399,7 +432,7 @@ def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tu
 
 
 def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
-    making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds)
+    making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds, network=policy.network.open)
     watch: Watch | None = None
     since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes, making.ahead)
@@ -408,11 +441,17 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         enforcement = prepared.enforcement()
         prepared = replace(prepared, notes=(*prepared.notes, *cap_notes(policy, enforcement)))
         watch = _watch_for(policy, prepared, making, since)
-        box = yield from making.complete(host.why_no_namespaces, prepared.watchers, prepared.grouped.given)
+        box = yield from making.complete(
+            host.why_no_namespaces, prepared.watchers, prepared.grouped.given, prepared.plan.beginning.network
+        )
         for counted in prepared.grouped.counted:
             box.evidence.count(Counter(*counted))
         if "syscalls" in prepared.watchers and not box.observed:
             enforcement = enforcement.unobserved("refusals are not observed here")
+        if box.network:
+            from ringfence.confine.network import enforced  # few boxes have a way out
+
+            enforcement = replace(enforcement, network=enforced(box.network.way))
         if watch:
             watch.begin(box.pid)
     except BaseException:
