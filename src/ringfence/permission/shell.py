@@ -126,8 +126,8 @@ def _leaves(root: Node) -> Iterator[Node]:
 
 
 SEQUENCES = {
-    "program", "compound_statement", "do_group", "then", "else_clause", "elif_clause", "if_statement", "while_statement",
-    "for_statement", "c_style_for_statement", "case_statement", "case_item", "negated_command",
+    "program", "subshell", "compound_statement", "do_group", "then", "else_clause", "elif_clause", "if_statement",
+    "while_statement", "for_statement", "c_style_for_statement", "case_statement", "case_item", "negated_command",
 }  # fmt: skip
 EXPANDS = {
     "simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion", "brace_expression",
@@ -159,12 +159,11 @@ class _Reader:
             return self.redirected(node, folders, depth, fed, stdin)
         if kind == "list":
             return self.and_or(node, folders, depth, fed, stdin)
-        if kind in ("pipeline", "subshell"):
-            first = True
-            for child in node.named_children:
-                self.walk(child, folders, depth + 1, fed or (kind == "pipeline" and not first), stdin if first else None)
-                first = False
-            return folders, folders
+        if kind == "pipeline":
+            here = folders
+            for at, child in enumerate(node.named_children):
+                here = self.stage(child, here, depth + 1, fed or at > 0, None if at else stdin)
+            return here, here
         if kind == "function_definition":
             self.function(node, depth)
             return folders, folders
@@ -182,10 +181,21 @@ class _Reader:
         now = folders
         for child in node.named_children:
             _, now = self.walk(child, now, depth + 1, fed, stdin)
-        return now, now
+        return (folders, folders) if kind == "subshell" else (now, now)
+
+    def stage(self, node: Node, folders: Folders, depth: int, fed: bool, stdin: str | None) -> Folders:
+        """Take in a stage of a pipeline; returns where the next one may start.
+
+        It runs in a shell of its own. But where a redirect stands in it the parser takes what is before `&&` into it too.
+        """
+        well, after = self.walk(node, folders, depth, fed, stdin)
+        inner = node.child_by_field_name("body") if node.type == "redirected_statement" else node
+        return _either(folders, _either(well, after)) if inner is not None and inner.type == "list" else folders
 
     def and_or(self, node: Node, folders: Folders, depth: int, fed: bool, stdin: str | None) -> tuple[Folders, Folders]:
-        left, right = (node.named_children[0], node.named_children[-1])
+        if not node.named_children:
+            return folders, folders
+        left, right = node.named_children[0], node.named_children[-1]
         operator = next((child.type for child in node.children if child.type in ("&&", "||")), "")
         if len(node.named_children) != 2 or not operator:
             self.doubts.append(Doubt("it has a list that is not read here", firm=True))
@@ -243,6 +253,7 @@ class _Reader:
     def command(self, node: Node, folders: Folders, depth: int, fed: bool, stdin: str | None) -> tuple[Folders, Folders]:
         words: list[Word] = []
         assigned: list[str] = []
+        self.apart(node.children)
         for child in node.named_children:
             if child.type == "variable_assignment":
                 assigned.append(self.raw(child.child_by_field_name("name") or child))
@@ -279,9 +290,12 @@ class _Reader:
         before, body = _last_of(node.child_by_field_name("body"))
         well, after, here = folders, folders, folders
         for operator, each in before:
-            well, after = self.walk(each, here, depth + 1, fed, stdin)
-            here = {"&&": well, "||": after}.get(operator, folders)
-            fed, stdin = (True, None) if operator == "|" else (fed, stdin)
+            if operator == "|":
+                here = self.stage(each, here, depth + 1, fed, stdin)
+                fed, stdin = True, None
+            else:
+                well, after = self.walk(each, here, depth + 1, fed, stdin)
+                here = well if operator == "&&" else after
         more, rest, fed, stdin = self.redirects(node, here, depth, fed, stdin)
         there = then = here
         if body is not None:
@@ -291,7 +305,7 @@ class _Reader:
         elif more:
             there, then = self.add(node, more, here, (), fed, stdin)
         if any(operator == "|" for operator, _ in before):
-            there = then = folders
+            there = then = here
         for each in rest:
             _, then = self.walk(each, _either(there, then), depth + 1, fed=True)
             there = then
@@ -342,6 +356,8 @@ class _Reader:
 
     def redirect(self, node: Node, folders: Folders) -> list[Word]:
         """Take in a redirect; the words after its file are returned."""
+        if re.search(rb"(^|[\s;&|()])\d+\Z", self.source[: node.start_byte]):
+            self.doubts.append(MISREAD)  # a descriptor that the parser took for a word
         operator = next((child.type for child in node.children if child.type[:1] in ("<", ">", "&")), "")
         targets = [self.word(each) for each in node.children_by_field_name("destination")]
         if not targets:
@@ -349,11 +365,23 @@ class _Reader:
                 self.doubts.append(Doubt("a redirect has no file", firm=True))
             return []
         self.inner(node, folders, 0)
+        self.apart([child for child in node.children if (child.is_named and child.type != "file_descriptor") or child.type == "$"])
         first, rest = targets[0], targets[1:]
         if operator in ("<&", ">&") and first.text is not None and re.fullmatch(r"\d+-?|-", first.text):
             return rest
         self.steps.append(Redirect("read" if operator in ("<", "<&") else "write", first, folders))
         return rest
+
+    def apart(self, nodes: Sequence[Node]) -> None:
+        """Words are apart: of two that touch, or of a token that is none, the parser has not read what bash reads."""
+        ends = -1
+        for node in nodes:
+            token = not node.is_named and node.type not in ("<<<", "<<", ">", "<")
+            gap = self.source[ends : node.start_byte].replace(b"\\\n", b"") if ends >= 0 else b" "
+            inside = node.type == "word" and re.search(r"[ \t\n]", re.sub(r"\\.", "", self.raw(node), flags=re.DOTALL))
+            if token or inside or (not gap and not node.type.endswith("redirect")):
+                self.doubts.append(MISREAD)
+            ends = node.end_byte
 
     def document(self, node: Node, folders: Folders, depth: int) -> str | None:
         """The text of a here-document, when it is certain."""
@@ -383,6 +411,7 @@ EVALUATES = ("test", "[", "printf", "read", "let", "declare", "typeset", "local"
 """Builtins that take names of variables, and run what a subscript in one says (bash(1), ARITHMETIC EVALUATION)."""
 RESERVED = ("if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in", "function",
     "{", "}", "[[", "]]")  # fmt: skip
+MISREAD = Doubt("its words are not read as bash reads them", firm=True)
 LOOSE = Doubt("it is given what is known only when it runs")
 WORDS = ("word", "number", "string", "raw_string", "concatenation", *EXPANDS)
 DECIDES_WHAT_STARTS = ("PATH", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
