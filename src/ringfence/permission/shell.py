@@ -410,7 +410,7 @@ EVALUATES = ("test", "[", "printf", "read", "let", "declare", "typeset", "local"
     "readarray", "getopts")  # fmt: skip
 """Builtins that take names of variables, and run what a subscript in one says (bash(1), ARITHMETIC EVALUATION)."""
 RESERVED = ("if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in", "function",
-    "{", "}", "[[", "]]")  # fmt: skip
+    "{", "}", "[[", "]]", "!")  # fmt: skip
 MISREAD = Doubt("its words are not read as bash reads them", firm=True)
 LOOSE = Doubt("it is given what is known only when it runs")
 WORDS = ("word", "number", "string", "raw_string", "concatenation", *EXPANDS)
