@@ -33,8 +33,9 @@ def permits(config: SandboxConfig, given: PermissionManager | None, approver: Ap
         raise TypeError(f"permissions must be a PermissionManager, not {type(given).__name__}.")
     if approver is not None and not callable(getattr(approver, "ask", None)):
         raise TypeError(f"an approver has ask(question); {type(approver).__name__} has not.")
-    own = (PermissionManager(config.permissions),) if config.permissions else ()
-    return Permits((*own, given) if given is not None else own, approver, told)
+    if config.permissions:
+        given = given.joined(config.permissions) if given is not None else PermissionManager(config.permissions)
+    return Permits((given,) if given is not None else (), approver, told)
 
 
 class Permits:

@@ -42,6 +42,13 @@ class PermissionManager:
         self.warnings = tuple(what for _, what in warnings(self.rules))
         self.default, self.confined, self.approver = default, confined, approver
 
+    def joined(self, rules: Iterable[str]) -> PermissionManager:
+        """The same with further rules, those of a policy: of two that say different things of one act the stricter holds."""
+        made = PermissionManager((), default=self.default, confined=self.confined, approver=self.approver)
+        made.rules = tuple(dict.fromkeys((*self.rules, *map(parse, rules))))
+        made.warnings = tuple(what for _, what in warnings(made.rules))
+        return made
+
     def check(
         self, asked: Act | str | Sequence[str], policy: ResolvedPolicy | None = None, enforcement: Enforcement | None = None
     ) -> Decision:

@@ -81,7 +81,7 @@ RULES: dict[str, Rule] = {
     "image": _same,
     "fresh_per_task": _same_or(True),
     "snapshot_on_exit": _same_or(False),
-    "permissions": _part_of,
+    "permissions": lambda parent, child: _adds_nothing(parent, child),
     "escalation": _same_or("none"),
     "trace": _at_least("none", "best-effort", "required"),
     "trace_durability": _at_least("process", "power"),
@@ -154,10 +154,20 @@ def _said(parent: SandboxConfig, child: SandboxConfig, name: str) -> str:
     return f"{key} would widen {shown(as_written(parent, key))} to {shown(as_written(child, key))}"
 
 
+def _adds_nothing(parent: Collection[str], child: Collection[str]) -> bool:
+    from ringfence.policy.permissions import adds_nothing  # few configs have any
+
+    return parent == child or adds_nothing(tuple(parent), tuple(child))
+
+
 def _joined(parent: SandboxConfig, child: SandboxConfig, name: str) -> object:
     """What the result has for a field that the child names."""
     if name in ("deny", "protect", "network_deny", "policy_files"):
         return tuple(dict.fromkeys((*getattr(parent, name), *getattr(child, name))))
+    if name == "permissions":
+        from ringfence.policy.permissions import joined  # few configs have any
+
+        return joined(parent.permissions, child.permissions)
     if name == "limits.on_breach":
         return {**parent.limits.on_breach, **child.limits.on_breach}
     return value_of(child, name)

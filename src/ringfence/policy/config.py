@@ -73,7 +73,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "network_presets": ((), "the reading of the settings of clients"),
     "credentials_git": (("none",), "credentials that are attached outside"),
     "credentials_tools": (("none",), "credentials that are attached outside"),
-    "permissions": ((), "rules for single commands"),
     "escalation": (("none",), "approvals"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
@@ -261,6 +260,10 @@ class SandboxConfig:
 
             if unknown := [key for key in self.best_effort if not is_key(key)]:
                 raise ConfigError(f"best_effort names {unknown[0]!r}, which is not a key of a policy file.")
+        if self.permissions:
+            from ringfence.policy.permissions import check_texts  # few configs have any
+
+            check_texts(self.permissions)
         if closed := set(self.syscalls) - {"debug", "nested"}:
             raise ConfigError(f"syscalls opens 'debug' and 'nested', not {min(closed)!r}.")
         if self.says_more_of_networks:

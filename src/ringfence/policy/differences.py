@@ -50,11 +50,20 @@ def _change(one: SandboxConfig, two: SandboxConfig, name: str) -> str:
 def _narrows(parent: SandboxConfig, child: SandboxConfig, name: str) -> bool:
     if name in ("deny", "protect", "network_deny"):
         return set(value_of(parent, name)) <= set(value_of(child, name))
+    if name == "permissions" and parent.permissions and not child.permissions:
+        return False
+    if name == "permissions" and not {*closing(parent)} <= {*closing(child)}:
+        return False
     try:
         compose(parent, child, {name})
     except ConfigError:
         return False
     return True
+
+
+def closing(config: SandboxConfig) -> list[str]:
+    """The rules of a config that close something."""
+    return [text for text in config.permissions if not text.startswith("allow ")]
 
 
 def lines(found: tuple[Difference, ...]) -> Iterator[str]:

@@ -158,6 +158,7 @@ def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str
     whole["private_addresses"] = said.network.private_addresses == "allow"
     for name in ("allow", "deny"):
         whole[f"network_{name}"] = tuple(_rules(document, name))
+    whole["permissions"] = tuple(_permissions(document, said, folder))
     whole["network_publish"] = tuple(_published(entry, folder) for entry in said.network.publish)
     whole["python"] = None if said.python.interpreter == "auto" else located(said.python.interpreter, folder)
     whole["syscalls"] = tuple(name for name in ("debug", "nested") if getattr(said.syscalls, name))
@@ -192,6 +193,31 @@ def _rules(document: Document, name: str) -> Iterator[HostRule]:
         except ConfigError as error:
             what = error.message.replace(f"network_{name}", f"network.{name}", 1)
             raise document.fault(("network", name, at), what) from None
+
+
+def _permissions(document: Document, said: PolicyFile, folder: str) -> Iterator[str]:
+    """The rules for single acts as text; each is tried with its own examples."""
+    if not said.permissions:
+        return
+    from ringfence.policy import permissions  # few files have any
+
+    rules: list[permissions.Rule] = []
+    for at, entry in enumerate(said.permissions):
+        path: Path = ("permissions", at)
+        try:
+            rule = permissions.parse(entry) if isinstance(entry, str) else permissions.of_map(entry)
+            if rule.kind in ("read", "write") and not rule.words[0].startswith(ANYWHERE):
+                rule = replace(rule, words=(located(rule.words[0], folder, escaped),))
+        except ConfigError as error:
+            raise document.fault(path, error.message, error.next_step) from None
+        if not isinstance(entry, str):
+            for kind, example in permissions.failing_examples(rule, entry, folder):
+                what = f"{rule.said} {'does not match' if kind == 'match' else 'matches'} its example {example!a}."
+                raise document.fault((*path, "examples", kind), what, "Correct the rule or the example.")
+        rules.append(rule)
+    for at, what in permissions.contradictions(rules):
+        raise document.fault(("permissions", at), what)
+    yield from (rule.said for rule in rules)
 
 
 def _published(entry: int | str, folder: str) -> int | str:

@@ -13,16 +13,28 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ringfence.errors import ConfigError
+from ringfence.policy.hostrules import host_rule, names
+from ringfence.policy.hosts import BadHostError, normalise
+from ringfence.policy.network import HostRule
 from ringfence.policy.patterns import check as check_pattern
-from ringfence.policy.patterns import covers
+from ringfence.policy.patterns import covers, is_glob
+from ringfence.policy.reach import targets
 from ringfence.policy.resolve import absolute_pattern
 from ringfence.values import frozen
+
+if TYPE_CHECKING:
+    from ringfence.policy.schema import Permission
 
 EFFECTS = ("allow", "ask", "deny")
 KINDS = ("exec", "read", "write", "net")
 HINT = "Write allow, ask or deny; then exec, read, write or net; then words, a path or a host."
+
+
+KEYS = {"command": "exec", "read": "read", "write": "write", "net": "net"}
+"""The keys of a rule's map, and the kind of act that each is about."""
 
 
 @frozen
@@ -56,7 +68,7 @@ class Rule:
         """Whether it matches every act of its kind."""
         if self.kind == "exec":
             return all(set(word) == {"*"} for word in self.words)
-        return self.words[0] in ({"*"} if self.kind == "net" else {"/", "**", "/**", "**/*"})
+        return self.words[0] in (("*",) if self.kind == "net" else ("/", "**", "/**", "**/*"))
 
     def starts(self, argv: Sequence[str]) -> bool:
         """Whether an exec rule is about a command of exactly these words, or one that begins with its own."""
@@ -77,13 +89,18 @@ class Rule:
 
     def reaches(self, host: str, port: int) -> bool:
         """Whether a rule for hosts is about a host, a name or an address, at a port."""
-        name, wanted = endpoint(self.words[0])
-        if wanted and wanted != port:
-            return False
-        host = host.rstrip(".").lower()
-        if name == "*":
-            return True
-        return host.endswith(name[1:]) and len(host) >= len(name) if name.startswith("*.") else host == name
+        rule = self.host
+        try:
+            return (not rule.ports or port in rule.ports) and (
+                targets(rule, normalise(host)) or (self.effect != "allow" and rule.host == "*")
+            )
+        except BadHostError:
+            return self.effect != "allow"  # what is no host is closed by every rule that closes some
+
+    @property
+    def host(self) -> HostRule:
+        """The rule for a host, as one of network.deny is read."""
+        return host_rule(self.words[0], "network_deny")
 
 
 def parse(text: str) -> Rule:
@@ -94,6 +111,36 @@ def parse(text: str) -> Rule:
     if effect not in EFFECTS or kind not in KINDS or not rest:
         raise ConfigError(f"{text!r} is not a rule.", hint=HINT)
     return Rule(effect, kind, words_of(rest) if kind == "exec" else (rest,))
+
+
+def of_map(entry: Permission) -> Rule:
+    """The rule that a map of a policy file says. Raises ConfigError."""
+    given = [(kind, getattr(entry, key)) for key, kind in KEYS.items() if getattr(entry, key) is not None]
+    if len(given) != 1:
+        raise ConfigError(f"a rule has one of {', '.join(KEYS)}, not {len(given)} of them.", hint="Write a rule for each.")
+    kind, what = given[0]
+    if kind == "exec":
+        return Rule(entry.effect, kind, words_of(what) if isinstance(what, str) else tuple(what))
+    return Rule(entry.effect, kind, (what,))
+
+
+def failing_examples(rule: Rule, entry: Permission, folder: str) -> Iterator[tuple[str, str]]:
+    """The examples of a rule that do not hold: which kind, and the example. Relative paths start at folder."""
+    for kind, wanted in (("match", True), ("not_match", False)):
+        for example in getattr(entry.examples, kind):
+            if _tried(rule, example, folder) != wanted:
+                yield kind, example
+
+
+def _tried(rule: Rule, example: str, folder: str) -> bool:
+    if rule.kind == "exec":
+        words = words_of(example)
+        return rule.starts(words) if rule.effect == "allow" else rule.may_start(words)
+    if rule.kind == "net":
+        name, port = endpoint(example)
+        return rule.reaches(name, port)
+    home = os.path.expanduser("~")
+    return rule.covers(os.path.normpath(os.path.join(folder, os.path.expanduser(example))), folder, home)
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -146,15 +193,49 @@ def warnings(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
                 break
 
 
+def check_texts(texts: Sequence[str]) -> None:
+    """Raise ConfigError for the first rule of a config that cannot be read, never matches, or contradicts another one."""
+    for _, what in contradictions([parse(text) for text in texts]):
+        raise ConfigError(f"permissions: {what}")
+
+
+def adds_nothing(parent: Sequence[str], child: Sequence[str]) -> bool:
+    """Whether each rule of child that lets something through is within one of parent's. A parent without rules lets all through."""
+    return not parent or all(_is_within(parent, parse(text)) for text in child if text.startswith("allow "))
+
+
+def joined(parent: Sequence[str], child: Sequence[str]) -> tuple[str, ...]:
+    """The rules that hold where child narrows parent: all that close; of those that let through child's own, if it has any."""
+    own = [text for text in child if text.startswith("allow ")]
+    kept = [text for text in parent if not (own and text.startswith("allow "))]
+    rules = [parse(text) for text in dict.fromkeys((*kept, *child))]
+    # Of two that say the same words the stricter holds: both cannot stand in one config.
+    return tuple(rule.said for rule in rules if not any(_overrules(other, rule) for other in rules))
+
+
+def _overrules(other: Rule, rule: Rule) -> bool:
+    return (other.kind, other.words) == (rule.kind, rule.words) and _stricter(other, rule)
+
+
+def _stricter(one: Rule, other: Rule) -> bool:
+    return EFFECTS.index(one.effect) > EFFECTS.index(other.effect)
+
+
+def _is_within(parent: Sequence[str], rule: Rule) -> bool:
+    return any(other.effect == "allow" and other.kind == rule.kind and _holds_all_of(other, rule) for other in map(parse, parent))
+
+
 def _holds_all_of(outer: Rule, inner: Rule) -> bool:
-    if outer.everything:
+    if outer.everything or outer.words == inner.words:
         return True
     if outer.kind == "exec":
-        return not any("*" in word or "?" in word for word in inner.words[: len(outer.words)]) and outer.starts(inner.words)
+        pairs = list(zip(outer.words, inner.words, strict=False))
+        wild = any(set(one) != {"*"} and one != other and ("*" in other or "?" in other) for one, other in pairs)
+        return not wild and outer.starts(inner.words)
     if outer.kind == "net":
-        (name, port), (within, narrow) = endpoint(outer.words[0]), endpoint(inner.words[0])
-        return (not port or port == narrow) and (name == within or (name.startswith("*.") and within.endswith(name[1:])))
-    return outer.words == inner.words
+        one, other = outer.host, inner.host
+        return (not one.ports or one.ports == other.ports) and bool(other.host) and names(one.host, other.host)
+    return not is_glob(inner.words[0]) and inner.words[0].startswith("/") and covers(outer.words[0], inner.words[0])
 
 
 def _cannot_match(rule: Rule) -> str:
@@ -169,11 +250,8 @@ def _cannot_match(rule: Rule) -> str:
             return f"no program is called {first!r}; write its words apart"
         return f"{first!r} sets a variable and starts nothing" if re.match(r"\w+=", first) else ""
     if rule.kind == "net":
-        name, port = endpoint(rule.words[0])
-        if "://" in rule.words[0] or "/" in name:
-            return "a host is a name or an address and a port, not a URL"
-        wild = name != "*" and "*" in name.removeprefix("*.")
-        return "a star stands only for the first labels, as in *.example.com" if wild or not name or port > 65535 else ""
+        host_rule(rule.words[0], "network_deny")
+        return ""
     pattern = rule.words[0]
     check_pattern(pattern)
     return "a path in it goes back by '..'" if ".." in pattern.split("/") else ""

@@ -80,7 +80,7 @@ def _by_rules(policy: NetworkPolicy, asked: Asked) -> Verdict:
         return closing
     near: list[Verdict] = []
     for rule in policy.allow:
-        if not _targets(rule, asked.host):
+        if not targets(rule, asked.host):
             continue
         missing = _missing(rule, asked)
         if not missing:
@@ -122,11 +122,11 @@ def may_dial(policy: NetworkPolicy, asked: Asked, verdict: Verdict, address: str
 
 def answers_name(policy: NetworkPolicy, name: Name) -> bool:
     """Whether the resolver of a box gives a name an address: where some connection to it may be allowed, or asked about."""
-    if any(_targets(rule, name) and not rule.ports for rule in policy.deny):
+    if any(targets(rule, name) and not rule.ports for rule in policy.deny):
         return False
     if policy.default == "allow" or policy.on_unknown == "ask":
         return True
-    return any(rule.host and _targets(rule, name) for rule in policy.allow)
+    return any(rule.host and targets(rule, name) for rule in policy.allow)
 
 
 def is_own(host: Name | Address) -> bool:
@@ -140,12 +140,12 @@ def is_own(host: Name | Address) -> bool:
 
 def _closing(policy: NetworkPolicy, host: Name | Address, port: int) -> Verdict | None:
     for rule in policy.deny:
-        if (_targets(rule, host) or rule.host == ANY) and (not rule.ports or port in rule.ports):
+        if (targets(rule, host) or rule.host == ANY) and (not rule.ports or port in rule.ports):
             return Verdict(False, f"network.deny: {rule.said}", f"it closes {host} at port {port}, and deny wins")
     return None
 
 
-def _targets(rule: HostRule, host: Name | Address) -> bool:
+def targets(rule: HostRule, host: Name | Address) -> bool:
     """Whether a rule is about a host. `*` is every name: an address is opened by a rule of its own."""
     if isinstance(host, Name):
         return bool(rule.host) and names(rule.host, host.text)
@@ -229,8 +229,7 @@ def plain_path(sent: str) -> str:
 def _is_of_port(policy: NetworkPolicy, asked: Asked) -> bool:
     """Whether an entry of allow names the host at this very port, with a condition that is not met: that is not asked about."""
     return any(
-        _targets(rule, asked.host) and (asked.port in rule.ports if rule.ports else asked.port in dict(WEB))
-        for rule in policy.allow
+        targets(rule, asked.host) and (asked.port in rule.ports if rule.ports else asked.port in dict(WEB)) for rule in policy.allow
     )
 
 

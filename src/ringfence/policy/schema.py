@@ -296,6 +296,30 @@ class Examples(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refused: Annotated[list[Text], about("Acts that must be refused; `ringfence check` fails where one is not.")] = []
 
 
+class PermissionExamples(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a rule must match and must not, tried when the file is read."""
+
+    match: Annotated[list[Text], about("Commands, paths or hosts that the rule must match.")] = []
+    not_match: Annotated[list[Text], about("Commands, paths or hosts that it must not match.")] = []
+
+
+class Permission(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule for single acts: an effect, and one of command, read, write and net."""
+
+    effect: Annotated[
+        Literal["allow", "ask", "deny"],
+        about("What becomes of an act that the rule matches. The strictest of several holds: deny, then ask, then allow."),
+    ]
+    command: Annotated[
+        Text | list[Text] | None,
+        about("The first words of a command, as text or as a list; in each `*` and `?` stand for any text of that word."),
+    ] = None
+    read: Annotated[Pattern | None, about("A path or a pattern of files that a line reads, as in `filesystem.deny`.")] = None
+    write: Annotated[Pattern | None, about("A path or a pattern of files that a line writes.")] = None
+    net: Annotated[Text | None, about("HOST or HOST:PORT, as in `network.deny`.")] = None
+    examples: Annotated[PermissionExamples, about("What it must match and must not.")] = field(default_factory=PermissionExamples)
+
+
 class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a box may do. Everything not named is closed. Relative paths start at the folder of the file, `~` is the home."""
 
@@ -344,7 +368,13 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     syscalls: Annotated[Syscalls, about("System calls.")] = field(default_factory=Syscalls)
     devices: Annotated[list[Named], about("Device files of the host that the box has, such as /dev/kvm.")] = []
     resources: Annotated[Resources, about("Limits.")] = field(default_factory=Resources)
-    permissions: Annotated[list[Text], about("Rules for single commands.")] = []
+    permissions: Annotated[
+        list[Permission | Text],
+        about(
+            "Rules for single acts, decided before a command starts: maps, or text such as `allow exec git status`. With any, what "
+            "no rule matches is asked. A rule for commands is advice; the box is the boundary. See docs/permissions.md."
+        ),
+    ] = []
     on_violation: Annotated[OnViolation, about("Refusals.")] = field(default_factory=OnViolation)
     trace: Annotated[Traced, about("The record of boxes and runs.")] = field(default_factory=Traced)
     examples: Annotated[Examples, about("Acts that are tried by `ringfence check`.")] = field(default_factory=Examples)
