@@ -171,6 +171,32 @@ def read_all(connection: socket.socket) -> bytes:
     return held
 
 
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes, or what came before the end."""
+    held = b""
+    while len(held) < size and (data := connection.recv(size - len(held))):
+        held += data
+    return held
+
+
+def response(connection: socket.socket) -> bytes:
+    """One response with a length."""
+    held = b""
+    while b"\r\n\r\n" not in held and (data := connection.recv(65536)):
+        held += data
+    head, _, body = held.partition(b"\r\n\r\n")
+    length = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+    return held + exactly(connection, length - len(body))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
+
+
 def tasks_below(pid: int) -> list[int]:
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(each) for each in file.read().split()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _socket
+import re
 import struct
 
 from ringfence.egress.box import Box
@@ -16,6 +17,9 @@ from ringfence.policy.reach import Asked, Verdict, likely_scheme
 from ringfence.values import replace
 
 SOL_IP, SOL_IPV6, SO_ORIGINAL_DST = 0, 41, 80  # linux/netfilter_ipv4.h, netfilter_ipv6/ip6_tables.h
+MOST_FIRST_LINE = 16 * 1024
+_FIRST_LINE = re.compile(rb"[!-~]{1,32} [^ ]+ HTTP/[0-9]\.[0-9]\r?")
+_BEGINNING = re.compile(rb"[A-Za-z][!-~]{0,31}( .*)?")
 BAD_BYTES = "what a client sends has one reading"
 
 
@@ -57,22 +61,41 @@ async def serve(client: Client, host: Name | Address, port: int) -> None:
 
 async def by_first_bytes(client: Client, asked: Asked, server: _socket.socket | None) -> None:
     """Decide by what the client sends. server: where it was dialled already, as a proxy has to before it answers."""
+    scheme = "tcp"
     try:
         first = await client.first_byte()
         if first < 0:
             return  # it has said all that it had to say
+        scheme = "tls" if is_tls(first) else "http" if await _is_http(client) else "tcp"
     except TimedOutError:
-        first = 0  # it may be one that listens first
-    if is_tls(first):
+        pass  # it may be one that listens first
+    if scheme == "tls":
         await _tls(client, asked, server)
-    elif chr(first).isascii() and chr(first).isalpha():
+    elif scheme == "http":
         from ringfence.egress import exchange  # once, when the first request comes
 
         await exchange.serve_tunnel(client, asked, server)
     else:
         asked = replace(asked, scheme="tcp")
-        client.task.within(HELLO_SECONDS)
         await _let_out(client, asked, await client.box.decided(client.task, asked), server)
+
+
+async def _is_http(client: Client) -> bool:
+    """Whether the first line that the client sends is that of a request; what was read is held."""
+    held = b""
+    try:
+        while True:
+            data = await client.receive()
+            held += data
+            line, ended, _ = held.partition(b"\n")
+            if ended:
+                return _FIRST_LINE.fullmatch(line) is not None
+            if not data or not _BEGINNING.fullmatch(line):
+                return False
+            if len(line) > MOST_FIRST_LINE:
+                return True  # which is refused as one that does not end
+    finally:
+        client.received = held
 
 
 async def _tls(client: Client, asked: Asked, server: _socket.socket | None) -> None:
