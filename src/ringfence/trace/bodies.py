@@ -51,7 +51,7 @@ def of_box(made: BoxStarted, scrub: Scrubber) -> tuple[tuple[str, bytes], bytes]
         "hidden_variables": hidden,
         "plan": digested,
         "enforcement": _enforcement(made.enforcement),
-        "workdir": made.workdir,
+        "workdir": scrub.text(made.workdir),
         "notes": [scrub.text(note) for note in made.notes[:MOST_NOTES]],
         "seconds": round(made.seconds, 6),
         "pid": os.getpid(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from functools import partial
 
 from ringfence.errors import ArgumentError, TraceError
 from ringfence.trace import place, schema
@@ -36,10 +37,11 @@ def prune(path: str, *, before: float | None = None, keep: int | None = None) ->
     connection = None
     try:
         connection = schema.connect(path)
-        if not schema.check(connection, path):
+        begin = connection.execute
+        if not schema.retried(partial(schema.check, connection, path), schema.DEADLINE_SECONDS):
             raise TraceError(f"{path} is empty.", path=path, kind="foreign", hint="Nothing was recorded there yet.")
         connection.execute("PRAGMA secure_delete = ON")
-        _waiting(connection, "BEGIN IMMEDIATE")
+        schema.retried(lambda: begin("BEGIN IMMEDIATE"), schema.DEADLINE_SECONDS)
         try:
             done = _within(connection, before, keep)
             connection.execute("COMMIT")
@@ -99,16 +101,3 @@ def _given_back(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if not schema.is_busy(error):
             raise
-
-
-def _waiting(connection: sqlite3.Connection, statement: str) -> None:
-    until, tries = time.monotonic() + schema.DEADLINE_SECONDS, 0
-    while True:
-        try:
-            connection.execute(statement)
-            return
-        except sqlite3.OperationalError as error:
-            if not schema.is_busy(error) or time.monotonic() > until:
-                raise
-        schema.pause(tries)
-        tries += 1

@@ -6,8 +6,8 @@ What is in it may come from a box or from somebody who changed the file: it is d
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -84,18 +84,31 @@ class Reader:
         if not place.check(path):
             raise TraceError(f"there is no trace at {path}.", path=path, kind="access", hint="Nothing was recorded there yet.")
         try:
-            self._connection = schema.connect(path, read_only=True)
+            self._connection = schema.retried(self._opened, schema.DEADLINE_SECONDS)
         except sqlite3.Error as error:
             raise schema.failure(error, path) from None
+
+    def _opened(self) -> sqlite3.Connection:
+        for unchanging in (False, True):
+            connection = schema.connect(self.path, read_only=True, unchanging=unchanging)
+            try:
+                if not schema.check(connection, self.path):
+                    raise TraceError(
+                        f"{self.path} is empty.", path=self.path, kind="foreign", hint="Nothing was recorded there yet."
+                    )
+                return connection
+            except BaseException as error:
+                connection.close()
+                # Where the folder cannot be written the log cannot be made, and where there is none nothing is missing.
+                if unchanging or getattr(error, "sqlite_errorcode", 0) & 0xFF != schema.CANNOT_OPEN or self._has_log():
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _has_log(self) -> bool:
         try:
-            if not schema.check(self._connection, path):
-                raise TraceError(f"{path} is empty.", path=path, kind="foreign", hint="Nothing was recorded there yet.")
-        except sqlite3.Error as error:
-            self._connection.close()
-            raise schema.failure(error, path) from None
-        except TraceError:
-            self._connection.close()
-            raise
+            return os.stat(f"{self.path}-wal").st_size > 0
+        except OSError:
+            return False
 
     def close(self) -> None:
         self._connection.close()
@@ -109,8 +122,9 @@ class Reader:
     @contextmanager
     def unchanged(self) -> Iterator[sqlite3.Connection]:
         """The connection, and within the block the trace as it is now, whatever is written meanwhile."""
-        self._connection.execute("BEGIN")
+        self._all("BEGIN")
         try:
+            self._all("SELECT 1 FROM rows LIMIT 1")  # from here on nothing is waited for
             yield self._connection
         finally:
             self._connection.execute("ROLLBACK")
@@ -168,15 +182,10 @@ class Reader:
         return RunRecord(row, ended, box if box and box.kind == "box" else None, asked)
 
     def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        until, tries = time.monotonic() + schema.DEADLINE_SECONDS, 0
-        while True:
-            try:
-                return self._connection.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                if not schema.is_busy(error) or time.monotonic() > until:
-                    raise schema.failure(error, self.path) from None
-            schema.pause(tries)
-            tries += 1
+        try:
+            return schema.retried(lambda: self._connection.execute(query, values).fetchall(), schema.DEADLINE_SECONDS)
+        except sqlite3.Error as error:
+            raise schema.failure(error, self.path) from None
 
 
 def _row(found: tuple[Any, ...]) -> Row:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from ringfence.errors import TraceError
+
+T = TypeVar("T")
 
 APPLICATION = 0x52464E43  # "RFNC": what file(1) and SQLite call application_id
 VERSION = 1
@@ -17,7 +21,7 @@ TABLES = (
     "CREATE TABLE plans (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
 )
 
-BUSY, LOCKED = 5, 6  # SQLITE_BUSY, SQLITE_LOCKED: sqlite.org/rescode.html
+BUSY, LOCKED, CANNOT_OPEN = 5, 6, 14  # SQLITE_BUSY, SQLITE_LOCKED: sqlite.org/rescode.html
 KINDS = {
     8: ("read-only", "cannot be written, which its file system or its mode refuses", "Mount it writable, or name another place."),
     10: ("full", "cannot be written or read: the disk fails or is full", "Look at the disk of its folder."),
@@ -32,11 +36,14 @@ DEADLINE_SECONDS = 5.0
 """How long a record waits for others that write: more than 64 writers need, and a call must not hang on a trace."""
 
 
-def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection that waits for nobody: waiting is done by `retried`. Threads share it behind a lock of ours."""
+def connect(path: str, *, read_only: bool = False, unchanging: bool = False) -> sqlite3.Connection:
+    """A connection that waits for nobody: waiting is done by `retried`. Threads share it behind a lock of ours.
+
+    unchanging: nothing can write the file, so that no log is looked for, which could not be opened there either.
+    """
     from urllib.parse import quote
 
-    mode = "ro" if read_only else "rw"
+    mode = "ro&immutable=1" if unchanging else "ro" if read_only else "rw"
     made = sqlite3.connect(
         f"file:{quote(path)}?mode={mode}", timeout=0, isolation_level=None, check_same_thread=False, uri=True, cached_statements=32
     )
@@ -83,6 +90,22 @@ def pause(tries: int) -> None:
     from random import random
 
     time.sleep(min(0.00005 * 2 ** min(tries, 8), 0.005) * (0.5 + random()))
+
+
+def retried(act: Callable[[], T], seconds: float) -> T:
+    """act, again while another connection has the lock, for at most so many seconds. Raises what it raised last."""
+    until, tries = 0.0, 0
+    while True:
+        try:
+            return act()
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise
+            until = until or time.monotonic() + seconds
+            if time.monotonic() > until:
+                raise
+        pause(tries)
+        tries += 1
 
 
 def failure(error: sqlite3.Error, path: str) -> TraceError:

@@ -25,6 +25,7 @@ class Scrubber:
     def __init__(self, secrets: Iterable[str | bytes] = (), variables: Iterable[str] = ()) -> None:
         self._named = frozenset(variables)
         self._values: set[bytes] = set()
+        self._spelled: tuple[bytes, ...] = ()
         self._pattern: re.Pattern[bytes] | None = None
         self._guard = threading.Lock()
         self._add(each.encode("utf-8", "surrogateescape") if isinstance(each, str) else each for each in secrets)
@@ -78,17 +79,18 @@ class Scrubber:
         with self._guard:
             self._values |= new
             spelled = {spelling for value in self._values for spelling in _spellings(value)}
-            longest_first = sorted(spelled, key=lambda each: (-len(each), each))
-            self._pattern = re.compile(b"|".join(map(re.escape, longest_first)))
+            self._spelled = tuple(sorted(spelled, key=lambda each: (-len(each), each)))  # the longest first
+            self._pattern = re.compile(b"|".join(map(re.escape, self._spelled)))
 
     def _at_end(self, data: bytes) -> bytes:
-        most = max((part for value in self._values if (part := _overlap(data, value))), default=0)
+        most = max((_overlap(data, value) for value in self._spelled), default=0)
         if most:
             data = data[:-most] + HIDDEN
         return shapes.BEGUN.sub(HIDDEN, data)
 
     def _at_start(self, data: bytes) -> bytes:
-        most = max((part for value in self._values if (part := _overlap(data[::-1], value[::-1]))), default=0)
+        turned = data[: len(self._spelled[0])][::-1] if self._spelled else b""
+        most = max((_overlap(turned, value[::-1]) for value in self._spelled), default=0)
         if most:
             data = HIDDEN + data[most:]
         return shapes.KEY_WITHOUT_BEGINNING.sub(HIDDEN, data)

@@ -185,22 +185,9 @@ class Writer:
 
     def _retried(self, act: Callable[[], T]) -> T:
         """act, again while another connection has the lock, for at most DEADLINE_SECONDS."""
-        until = 0.0
-        tries = 0
-        while True:
-            try:
-                done = act()
-            except sqlite3.Error as error:
-                if not schema.is_busy(error):
-                    raise
-                until = until or time.monotonic() + (AFTER_A_FAILURE if self._stuck else schema.DEADLINE_SECONDS)
-                if time.monotonic() > until:
-                    raise
-            else:
-                self._stuck = False
-                return done
-            schema.pause(tries)
-            tries += 1
+        done = schema.retried(act, AFTER_A_FAILURE if self._stuck else schema.DEADLINE_SECONDS)
+        self._stuck = False
+        return done
 
     def _let_go(self) -> None:
         connection, self._connection = self._connection, None
