@@ -113,7 +113,7 @@ def test_what_was_refused_is_one_line_with_what_would_allow_it(tmp_path: Path, c
     assert last == "ringfence: write /usr/rf-new refused by the system's folders"
     netted = ringfence("run", "--", "sh", "-c", "curl -sS http://denied.test/; exit 3", cwd=tmp_path)
     assert netted.returncode == 3
-    allowed = "allowed by network.allow: [denied.test:80]"
+    allowed = "allowed by network.allow: [denied.test]"
     assert netted.stderr.decode().splitlines()[-1] == f"ringfence: net denied.test:80 refused by network.default; {allowed}"
 
 

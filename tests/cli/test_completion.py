@@ -28,6 +28,7 @@ CASES = {
     "run --tim": "run --timeout",
     "run --tier names": "run --tier namespaces",
     "run --mode read": "run --mode read-only",
+    "run --preset pi": "run --preset pip",
     "run --workspace onlyf": "run --workspace onlyfolder/?",
     "check pol": "check policy.yaml",
     "run --policy pol": "run --policy policy.yaml",

@@ -238,13 +238,13 @@ def test_the_floor_closes_nothing_so_nothing_is_a_denial(workspace: Path, outsid
 
 
 NETWORK = {
-    "curl -sS http://denied.test/": ("denied.test:80", "network.allow: [denied.test:80]"),
+    "curl -sS http://denied.test/": ("denied.test:80", "network.allow: [denied.test]"),
     "curl -sS https://203.0.113.9:8443/": ("203.0.113.9:8443", 'network.allow: ["203.0.113.9:8443"]'),
-    "git clone -q https://denied.test/x": ("denied.test:443", "network.allow: [denied.test:443]"),
+    "git clone -q https://denied.test/x": ("denied.test:443", "network.allow: [denied.test]"),
     "ssh -o BatchMode=yes denied.test": ("denied.test:22", "network.allow: [denied.test:22]"),
     "node -e 'fetch(\"http://denied.test:81/\")'": ("denied.test:81", "network.allow: [denied.test:81]"),
     "python3 -c 'import urllib.request as u; u.urlopen(\"http://denied.test\")'": (
-        "denied.test:80", "network.allow: [denied.test:80]",
+        "denied.test:80", "network.allow: [denied.test]",
     ),
     "python3 -c 'import socket; socket.create_connection((\"203.0.113.9\", 9))'": ("a host", None),
 }  # fmt: skip

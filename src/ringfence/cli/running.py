@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
 from ringfence.recorder import NOT_RECORDED
@@ -32,6 +32,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rw", metavar="PATH", action="append", help="a further folder or file that may be written")
     add("--ro", metavar="PATH", action="append", help="a further folder or file that may be read")
     add("--env", metavar="NAME[=V]", action="append", help="a variable to set; without a value, the caller's")
+    add(
+        "--allow",
+        metavar="HOST[:PORT]",
+        action="append",
+        help="a host that may be reached: its https and http, or PORT with any traffic",
+    )
+    add("--preset", metavar="CLIENT", action="append", help="the hosts that this client's own settings here name: pip, npm, ...")
+    add("--network", action="store_true", help="every host may be reached, but for private addresses")
+    add("--ask", action="store_true", help="ask about hosts that nothing allows, while the connection waits")
+    add("--publish", metavar="PORT", action="append", help="a port of the box for programs outside: PORT, or unix:PATH:PORT")
     add("--no-trace", action="store_true", help="do not record this in the trace (see `ringfence trace --help`)")
     add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
 
@@ -57,14 +67,38 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
         read_only=[os.path.abspath(path) for path in given.ro or ()],
         environment=variables,
         limits=limits,
+        **_network(given),
     )
     if not given.policy:
         return options
     from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
 
     said = {name: getattr(given, name) for name in ("workspace", "tier", "mode")}
-    said |= {"writable": given.rw, "read_only": given.ro, "environment": variables or None}
+    said |= {"writable": given.rw, "read_only": given.ro, "environment": variables or None, **_network(given)}
     return load_config(given.policy, options, {**said, "limits.wall_seconds": given.timeout})
+
+
+def _network(given: argparse.Namespace) -> dict[str, Any]:
+    """What the options say of networks, by the fields of a config; nothing where they say nothing."""
+    said: dict[str, Any] = {}
+    if given.allow:
+        said["network_allow"] = given.allow
+    if given.preset:
+        said["network_presets"] = given.preset
+    if given.network:
+        said["allow_network"] = True
+    if given.ask:
+        said["on_unknown_domain"] = "ask"
+    if given.publish:
+        said["network_publish"] = [_published(word) for word in given.publish]
+    return said
+
+
+def _published(word: str) -> int | str:
+    if word.isascii() and word.isdecimal():
+        return int(word)
+    head, path, port = word.partition(":")[0], *word.partition(":")[2].rpartition(":")[::2]
+    return f"unix:{os.path.abspath(path)}:{port}" if head == "unix" and path else word
 
 
 def environment(given: Sequence[str]) -> dict[str, str]:

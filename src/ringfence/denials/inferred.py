@@ -20,7 +20,7 @@ from ringfence.denials import caps, remedy
 from ringfence.denials.hosts import unreached
 from ringfence.denials.reading import MAX_PATH, Refused, refusals
 from ringfence.outcome import CapHit, Denial, Exited, NotStarted
-from ringfence.policy.decide import Decision, decide
+from ringfence.policy.decide import Decision, reaches
 from ringfence.policy.patterns import within
 
 if TYPE_CHECKING:
@@ -91,10 +91,10 @@ class Inference:
                 continue
             name = f"[{host}]" if ":" in host else host
             entry = f"{name}:{port or HTTPS}"
-            decision = decide(self._policy, "connect", entry, home="")
-            if not decision.allowed:
+            verdict = reaches(self._policy, entry)
+            if not verdict.allowed and verdict.rule != "malformed":
                 target = entry if port else host
-                yield Denial("net", target, decision.rule, INFERRED, remedy.line("network.allow", entry), decision.why)
+                yield Denial("net", target, verdict.rule, INFERRED, verdict.remedy, verdict.why)
 
     def _denials(self, refused: Refused, folders: list[str], exit_code: int | None) -> Iterator[Denial]:
         if refused.writes is None and exit_code in (126, 127):  # as a shell says that it could not start something

@@ -6,9 +6,7 @@ policy closes by name, not for a folder that no policy may open, not for a file 
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from ringfence.policy.decide import Decision
 from ringfence.policy.patterns import within
 from ringfence.policy.resolve import SYSTEM
 from ringfence.policy.secrets import built_in_rule
+from ringfence.policy.written import line
 
 if TYPE_CHECKING:
     from ringfence.confine.plan import LaunchPlan
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 CLOSED_BY_NAME = ("filesystem.deny", "filesystem.protect", "built in", "protected")
 """How the rules begin that no other line of a policy opens."""
 KERNELS = ("/proc", "/sys", "/dev")
-PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_./+@%=-]*(?::\d+)?")
 
 
 def for_path(policy: ResolvedPolicy, plan: LaunchPlan, path: str, decision: Decision, *, write: bool) -> str | None:
@@ -61,16 +59,3 @@ def _may(policy: ResolvedPolicy, plan: LaunchPlan, path: str, found: os.stat_res
     # A root caller's box is nobody, but in a writable mount, where it stands for the owner of the workspace.
     owned, grouped = write and found.st_uid == owner[0], write and found.st_gid == owner[1]
     return found.st_mode >> (6 if owned else 3 if grouped else 0) & bits == bits
-
-
-def line(key: str, *entries: str) -> str | None:
-    """A key with a list, as YAML has it; None for what no policy file can say."""
-    try:
-        return f"{key}: [{', '.join(_entry(entry) for entry in entries)}]"
-    except UnicodeEncodeError:
-        return None  # a name that is not UTF-8
-
-
-def _entry(text: str) -> str:
-    text.encode()
-    return text if PLAIN.fullmatch(text) else json.dumps(text)

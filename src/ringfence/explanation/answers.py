@@ -13,12 +13,13 @@ from ringfence.confine.acts import FLOOR
 from ringfence.confine.places import Place
 from ringfence.confine.programs import program
 from ringfence.errors import ArgumentError
-from ringfence.policy.decide import VARIABLES, Decision, decide
+from ringfence.policy.decide import VARIABLES, Decision, reaches
 from ringfence.values import frozen
 
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
     from ringfence.explanation import Explanation
+    from ringfence.policy.reach import Verdict
 
 HTTPS = 443
 """The port that a host is asked for where none is given."""
@@ -86,11 +87,29 @@ def of_host(explained: Explanation, host: str) -> Answer:
     name, colon, port = host.rpartition(":")
     if not (colon and port.isdecimal() and (":" not in name or name.endswith("]"))):
         host = f"[{host}]:{HTTPS}" if ":" in host and not host.startswith("[") else f"{host}:{HTTPS}"
-    decision = decide(explained.policy, "connect", host, home=os.path.expanduser("~"))
+    verdict = reaches(explained.policy, host)
+    decision = Decision(verdict.allowed, verdict.rule, verdict.why)
+    details = _of_connection(verdict, host)
     if explained.backend == "process":
-        decision = FLOOR
-    state = "can be connected to" if decision.allowed else "cannot be connected to"
-    return Answer(host, state, (("connect", decision),))
+        decision, details = FLOOR, ()
+    state = "can be connected to" if decision.allowed else "is asked about" if verdict.ask else "cannot be connected to"
+    return Answer(host, state, (("connect", decision),), details)
+
+
+def _of_connection(verdict: Verdict, host: str) -> tuple[str, ...]:
+    """What else is to be known: which host is meant, what would open it, and what is looked at only when it is dialled."""
+    from ringfence.policy.hosts import Name, normalise
+
+    if verdict.rule == "malformed":
+        return ()
+    written = host.rpartition(":")[0]
+    meant = normalise(written)
+    details = [f"it means {meant}"] if meant.text != written.strip("[]") else []
+    if verdict.remedy:
+        details.append(f"opened by {verdict.remedy}")
+    if verdict.allowed and isinstance(meant, Name) and not verdict.private and verdict.rule.startswith("network."):
+        details.append("an address of it that is not public is refused when it is dialled, unless network.allow names that too")
+    return tuple(details)
 
 
 def of_variable(explained: Explanation, name: str) -> Answer:

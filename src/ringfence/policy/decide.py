@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ringfence.errors import ArgumentError
 from ringfence.policy import settings
@@ -25,6 +26,9 @@ from ringfence.policy.patterns import compiled, covers, escaped, is_glob, litera
 from ringfence.policy.resolve import ResolvedPolicy
 from ringfence.policy.secrets import built_in_rule, secrets_of
 from ringfence.values import frozen
+
+if TYPE_CHECKING:
+    from ringfence.policy.reach import Verdict
 
 VERBS = ("read", "write", "exec", "connect", "env")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -59,7 +63,8 @@ def decide(policy: ResolvedPolicy, verb: str, target: str, *, home: str, mounts:
         case "exec":
             return _Files(policy, home, mounts).execute(target)
         case "connect":
-            return _connect(policy, target)
+            verdict = reaches(policy, target)
+            return Decision(verdict.allowed, verdict.rule, verdict.why)
         case "env":
             return _variable(policy, target)
     raise ArgumentError(f"{verb!r} is not an act: it is one of {', '.join(VERBS)}.")
@@ -220,21 +225,22 @@ def protected_in_git(path: str) -> str:
     return ""
 
 
-def _connect(policy: ResolvedPolicy, target: str) -> Decision:
-    """What reach.decide says of a program's own connect to HOST:PORT that carries what the port is for."""
-    from ringfence.policy.hosts import BadHostError, normalise  # most acts are on files
-    from ringfence.policy.reach import Asked, likely_scheme
-    from ringfence.policy.reach import decide as reaches
+def reaches(policy: ResolvedPolicy, target: str) -> Verdict:
+    """What reach.decide says of a program's own connect to HOST:PORT that carries what the port is for.
+
+    Raises ArgumentError for what has no port; what is no host is refused, as it would be in the box.
+    """
+    from ringfence.policy import reach  # most acts are on files
+    from ringfence.policy.hosts import BadHostError, normalise
 
     host, _, port = target.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise ArgumentError(f"{target!r} is not HOST:PORT.")
     try:
-        found = normalise(host)
+        asked = reach.Asked(normalise(host), int(port), reach.likely_scheme(int(port)))
     except BadHostError as error:
-        return Decision(False, "malformed", f"{host!a} is no host: {error}")
-    verdict = reaches(policy.network, Asked(found, int(port), likely_scheme(int(port))))
-    return Decision(verdict.allowed, verdict.rule, verdict.why)
+        return reach.Verdict(False, "malformed", f"{host!a} is no host: {error}")
+    return reach.decide(policy.network, asked)
 
 
 def _variable(policy: ResolvedPolicy, name: str) -> Decision:

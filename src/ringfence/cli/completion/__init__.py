@@ -88,9 +88,9 @@ def _of(parser: argparse.ArgumentParser, words: tuple[str, ...], line: str) -> I
 
 
 def _kind(action: argparse.Action) -> str:
-    from ringfence.policy.config import BUILT_TIERS, MODES
+    from ringfence.policy.config import BUILT_TIERS, MODES, PRESETS
 
     if action.choices:
         return " ".join(str(choice) for choice in action.choices)
     name = str(action.metavar or action.dest)
-    return {"T": " ".join(BUILT_TIERS), "M": " ".join(MODES)}.get(name) or KINDS.get(name, "other")
+    return {"T": " ".join(BUILT_TIERS), "M": " ".join(MODES), "CLIENT": " ".join(PRESETS)}.get(name) or KINDS.get(name, "other")
