@@ -53,7 +53,7 @@ class Observed(Opened):
         if permissions is not None or approver is not None or self.config.permissions or self.config.escalation != "none":
             from ringfence.permits import permits  # a box that asks nobody loads none of it
 
-            self._permits = permits(self.config, permissions, approver, self._say_asked)
+            self._permits = permits(self.config, permissions, approver, ceiling, self._say_asked)
 
     @property
     def hooks(self) -> HookManager | None:

@@ -15,11 +15,13 @@ from ringfence.observed import Kind, what
 from ringfence.permission.acts import Act, Decision, strictest
 from ringfence.permission.permissions import PermissionManager
 from ringfence.permission.questions import Answer, Approver, Question, Questions, Run, Told
+from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import Readable, Waits
+from ringfence.values import replace
 
 if TYPE_CHECKING:
+    from ringfence.escalation import Offer
     from ringfence.outcome import Result
-    from ringfence.policy.config import SandboxConfig
     from ringfence.process.command import Command
     from ringfence.world.local import Callback, LocalWorld
 
@@ -27,21 +29,33 @@ MOST_SAID = 200
 """Characters of a command in an error; a question has all of it."""
 
 
-def permits(config: SandboxConfig, given: PermissionManager | None, approver: Approver | None, told: Told) -> Permits:
+def permits(
+    config: SandboxConfig, given: PermissionManager | None, approver: Approver | None, ceiling: SandboxConfig | None, told: Told
+) -> Permits:
     """Those of a box: the rules of its policy and those that were given, of which the strictest hold. Raises TypeError."""
     if given is not None and not isinstance(given, PermissionManager):
         raise TypeError(f"permissions must be a PermissionManager, not {type(given).__name__}.")
     if approver is not None and not callable(getattr(approver, "ask", None)):
         raise TypeError(f"an approver has ask(question); {type(approver).__name__} has not.")
+    if ceiling is not None and not isinstance(ceiling, SandboxConfig):
+        raise TypeError(f"ceiling must be a SandboxConfig, not {type(ceiling).__name__}.")
     if config.permissions:
         given = given.joined(config.permissions) if given is not None else PermissionManager(config.permissions)
-    return Permits((given,) if given is not None else (), approver, told)
+    return Permits(config, (given,) if given is not None else (), approver, ceiling, told)
 
 
 class Permits:
     """The rules of one box, and its questions."""
 
-    def __init__(self, managers: Iterable[PermissionManager], approver: Approver | None, told: Told) -> None:
+    def __init__(
+        self,
+        config: SandboxConfig,
+        managers: Iterable[PermissionManager],
+        approver: Approver | None,
+        ceiling: SandboxConfig | None,
+        told: Told,
+    ) -> None:
+        self.config, self.ceiling = config, ceiling
         self.managers = tuple(managers)
         own = (each.approver for each in self.managers if each.approver is not None)
         self.questions = Questions(approver if approver is not None else next(own, None), told=told)  # type: ignore[arg-type]
@@ -52,7 +66,25 @@ class Permits:
         """Carry a command out, if that is permitted. Raises NotPermittedError, and what running raises."""
         with self.questions.run() as run:
             yield from self.permit(world, kind, command, run)
-            return (yield from world.run(command, callbacks))
+            result = yield from world.run(command, callbacks)
+            if self.config.escalation == "none" or result.ok:
+                return result
+            found, note = yield from self.widening(world, result, what(kind, command)[1], run)
+            if found is not None:
+                return (yield from found.again(world, command, callbacks, result))
+            return replace(result, notes=(*result.notes, note)) if note else result
+
+    def widening(self, world: LocalWorld, result: Result, shown: str, run: Run | None = None) -> Waits[tuple[Offer | None, str]]:
+        """What is granted for a run that was refused something, or a note why it is not; neither where nothing may be asked."""
+        from ringfence import escalation  # only after a refusal, in a box that may ask
+
+        found = escalation.offer(self.config, world, result, self.ceiling)
+        if found is None:
+            return None, ""
+        answer = yield from self.ask(found.question(shown, self.questions.deadline_seconds), run)
+        if answer.granted:
+            return found, ""
+        return None, f"It was not run again with {found.grant}: {answer.why or 'the answer was no'}."
 
     def permit(self, world: LocalWorld, kind: Kind, command: Command, run: Run | None = None) -> Waits[None]:
         """Return if a command may be started. Raises NotPermittedError."""

@@ -57,6 +57,7 @@ class Sandbox(Observed):
     hooks: whose handlers are told of the box, of each execute, execute_command and run, and of denials; see ringfence.hooks.
     permissions: decides each command before it is started, and each read_file and write_file, together with the rules of config.
     approver: who is asked where they say so; without one what would be asked is refused. Refused is NotPermittedError.
+    ceiling: a config that no approval goes beyond, where config.escalation lets a run be tried again with one right more.
     Methods may be used from several tasks of one event loop at once. Raises TierUnavailableError, ConfigError or
     WorkspaceError on entering, before anything ran. Not promised: that a box outlives its process, or is used by two loops.
     """
