@@ -1,8 +1,8 @@
 """One-time escalation: a run that was refused something is carried out once more, with exactly the right that the denial named.
 
-Somebody agrees first, and is told that the command runs again from the start. The second run has a box of its own, made from the same
-config with one entry more, over the same workspace; what the first box has in its private folders is carried over, and what the
-second run changed there is carried back. What no entry opens cannot be asked for: what a policy closes by name, the built-in
+Somebody agrees first, and is told that the command runs again from the start. The second run has a box of its own, made from the
+same config with one entry more, over the same workspace; what the first box has in its private folders is carried over, and what
+the second run changed there is carried back. What no entry opens cannot be asked for: what a policy closes by name, the built-in
 secrets, protected settings and limits stay as they are, since the second box is held by the same rules as every other.
 """
 
@@ -18,6 +18,7 @@ from ringfence.outcome import Denial, Exited, NotStarted, Result, Signaled
 from ringfence.permission.acts import KINDS, Act
 from ringfence.permission.questions import Question
 from ringfence.policy.config import SandboxConfig
+from ringfence.policy.patterns import covers
 from ringfence.policy.resolve import resolve
 from ringfence.process.wait import Waits
 from ringfence.values import frozen, replace
@@ -73,8 +74,9 @@ class Offer:
             notes = yield from _back(world, wider)
         finally:
             yield from ended(world, wider)
-        said = f"It ran twice: the first run ({_how(first)}) was refused {plain(self.denial.target)}; this is the second, with {self.grant}."
-        created = None if None in (first.files_created, result.files_created) else _union(first.files_created, result.files_created)
+        refused = f"the first run ({_how(first)}) was refused {plain(self.denial.target)}"
+        said = f"It ran twice: {refused}; this is the second, with {self.grant}."
+        created = _union(first.files_created, result.files_created)
         return replace(result, notes=(said, *result.notes, *notes), files_created=created)
 
 
@@ -122,6 +124,8 @@ def _changes(config: SandboxConfig, key: str, given: object) -> dict[str, Any]:
         return {}
     if key == "network.allow":
         return {"network_allow": (*config.network_allow, given[0])}
+    if os.path.isabs(given[0]) and any(covers(f"/{each}", given[0]) for each in config.deny if each.startswith("**/")):
+        return {}  # a name that is denied at any depth of what a box shares
     if key == "filesystem.read_only" and os.path.isabs(given[0]):
         return {"read_only": (*config.read_only, given[0])}
     if key == "filesystem.writable" and os.path.isabs(given[0]):
@@ -148,7 +152,7 @@ def _may_be_made(config: SandboxConfig, wider: SandboxConfig, ceiling: SandboxCo
 
 
 def widened(world: LocalWorld, found: Offer) -> Waits[LocalWorld]:
-    """A box that is wider by what was granted, with what the first one has in its private folders. Raises what making one raises."""
+    """A box that is wider by what was granted, with what the first one has in its private folders. Raises RingfenceError."""
     limits = replace(found.config.limits, cpu_guaranteed=None, memory_guaranteed_bytes=None)  # the first box has these, and lives
     wider = yield from open_world(replace(found.config, limits=limits))
     try:
@@ -221,5 +225,5 @@ def _how(result: Result) -> str:
     return "not started"
 
 
-def _union(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(sorted({*(one or ()), *(other or ())}))
+def _union(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if one is None or other is None else tuple(sorted({*one, *other}))

@@ -41,6 +41,7 @@ class Observed(Opened):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        ceiling: SandboxConfig | None = None,
         trace: Recorder | None = None,
     ) -> None:
         super().__init__(config)

@@ -71,9 +71,10 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        ceiling: SandboxConfig | None = None,
         trace: Recorder | None = None,
     ) -> None:
-        super().__init__(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
+        super().__init__(config, hooks=hooks, permissions=permissions, approver=approver, ceiling=ceiling, trace=trace)
         self._opened_in: weakref.ref[_Loop] | None = None
 
     @classmethod
@@ -85,6 +86,7 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        ceiling: SandboxConfig | None = None,
         trace: Recorder | None = None,
     ) -> Sandbox:
         """Open a box that other parts of this process find by `Sandbox.get(id)`; it is open until it is closed.
@@ -95,7 +97,7 @@ class Sandbox(Observed):
         """
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, ceiling=ceiling, trace=trace)
         with named.making(id, box, _this_loop()):
             await box._make(id)
             box._id = id

@@ -52,12 +52,13 @@ class Sandbox(Observed):
         hooks: HookManager | None = None,
         permissions: PermissionManager | None = None,
         approver: Approver | None = None,
+        ceiling: SandboxConfig | None = None,
         trace: Recorder | None = None,
     ) -> Sandbox:
         """Open a box that other parts of this process find by its id; see ringfence.Sandbox.create. No loop ends it."""
         from ringfence.world import named  # only boxes with a name need it
 
-        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, trace=trace)
+        box = cls(config, hooks=hooks, permissions=permissions, approver=approver, ceiling=ceiling, trace=trace)
         with named.making(id, box):
             box._make(id)
             box._id = id

@@ -91,14 +91,14 @@ def test_what_is_granted_runs_and_the_question_has_all_of_it(workspace: Path) ->
         assert box.execute_command("echo " + "x" * 10_000 + " > long").ok
         assert box.execute("print('program')").stdout == "program\n"
         assert box.execute("echo $((6 * 7))", "bash").stdout == "42\n"
-        with box.spawn(["true"]) as process:
+        with box.spawn(["touch", "spawned"]) as process:
             assert process.wait().ok
         assert box.write_file("file", "text")
         assert box.read_file("file") == "text"
     shown = [question.what for question in asked.questions]
     assert shown[:2] == ["touch mark", "touch mark"], "once is once"
     assert shown[2] == "echo " + "x" * 10_000 + " > long"
-    assert shown[3:6] == ["print('program')", "echo $((6 * 7))", "true"]
+    assert shown[3:6] == ["print('program')", "echo $((6 * 7))", "touch spawned"]
     assert shown[6:] == [f"write {workspace}/file", f"read {workspace}/file"]
     assert asked.questions[3].acts[0].argv == ("python", "-c", "print('program')")
     assert (asked.questions[0].kind, asked.questions[0].rule) == ("command", "default")

@@ -73,7 +73,6 @@ UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "network_presets": ((), "the reading of the settings of clients"),
     "credentials_git": (("none",), "credentials that are attached outside"),
     "credentials_tools": (("none",), "credentials that are attached outside"),
-    "escalation": (("none",), "approvals"),
 })  # fmt: skip
 """What this version has no mechanism for: the field, its values that ask for nothing (none: an empty list), what it waits for."""
 

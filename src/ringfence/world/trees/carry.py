@@ -82,7 +82,7 @@ class _Stream:
 
 def take(work: FileWork, folder: str) -> Waits[Held]:
     """A folder of a box with all below it. Raises PathError past the bounds, ProtocolError, SandboxLostError, HostError."""
-    spool: IO[bytes] = tempfile.TemporaryFile()
+    spool: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it is the result, and closed with it
     try:
         stream = _Stream(spool)
         parser = Parser(stream, MAX_BYTES, MAX_ENTRIES)
