@@ -175,7 +175,7 @@ class Judge:
 
     def _builtin(self, command: Command) -> bool:
         name = command.words[0].text if command.words else ""
-        return name in BUILTINS and not command.doubts and not command.assigned
+        return command.by_shell and name in BUILTINS and not command.doubts and not command.assigned
 
     def _let_through(self, host: str, port: int) -> bool:
         """Whether a rule lets a host through."""

@@ -78,7 +78,7 @@ class PermissionManager:
 
         known: Mapping[str, str] = {"HOME": judge.view.home, "PWD": judge.view.root}
         if argv:
-            steps = started(Command(" ".join(argv), tuple(map(literal, argv))), known)
+            steps = started(Command(" ".join(argv), tuple(map(literal, argv)), by_shell=False), known)
         else:
             steps = commands_of(read_line(line, known), known)
         for step in steps:

@@ -40,7 +40,10 @@ class Doubt:
 
 @frozen
 class Command:
-    """A command of a line. assigned: variables set for it. stdin: 'caller', 'pipe', or the literal text that it reads."""
+    """A command of a line. assigned: variables set for it. fed, stdin: whether it reads from the line, and the text, when certain.
+
+    by_shell: whether a shell starts it, which has builtins.
+    """
 
     raw: str
     words: tuple[Word, ...]
@@ -49,6 +52,7 @@ class Command:
     doubts: tuple[Doubt, ...] = ()
     fed: bool = False
     stdin: str | None = None
+    by_shell: bool = True
 
 
 @frozen
