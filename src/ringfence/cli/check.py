@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence.policy.decide import Decision
+    from ringfence.policy.resolve import ResolvedPolicy
 
 EXAMPLE = "example: ringfence check ringfence.yaml"
 
@@ -22,13 +27,37 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(action=action)
 
 
+def warnings_of(rules: Sequence[str]) -> list[tuple[int, str]]:
+    """What is likely not meant of the rules for single acts."""
+    if not rules:
+        return []
+    from ringfence.policy.permissions import parse, warnings  # few files have any
+
+    return list(warnings([parse(rule) for rule in rules]))
+
+
+def _permitted(rules: Sequence[str]) -> Callable[[str, ResolvedPolicy], Decision]:
+    """What the rules say of an example: only what is started without a question is allowed, only what is never started refused."""
+
+    def permitted(line: str, resolved: ResolvedPolicy) -> Decision:
+        from ringfence.permission.permissions import PermissionManager  # for files with such examples
+        from ringfence.policy.decide import Decision
+
+        found = PermissionManager(rules).check(line, resolved)
+        return Decision(found.effect == "allow", found.rule, f"{found.effect}: {found.why}")
+
+    return permitted
+
+
 def action(given: argparse.Namespace) -> int:
     from ringfence.cli.shown import shown
     from ringfence.policy.examples import failing
     from ringfence.policy.load import load_policy
 
     policy = load_policy(given.file)
-    problems = failing(policy)
+    problems = failing(policy, _permitted(policy.config.permissions))
+    for number, what in warnings_of(policy.config.permissions):
+        print(shown(policy.document.fault(("permissions", number), f"warning: {what}", "").message), file=sys.stderr)
     for problem in problems:
         print(shown(problem.message), file=sys.stderr)
     if problems:

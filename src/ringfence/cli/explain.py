@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ringfence import Explanation, SandboxConfig
 
 EXAMPLE = "example: ringfence explain path .git/config"
-ASKED = ("path", "host", "env")
+ASKED = ("path", "host", "env", "exec")
 
 
 def add_to(commands: Any) -> None:
@@ -23,15 +23,17 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         help="show what a box would be, before anything runs",
-        usage="ringfence explain [options] [-- CMD...]\n       ringfence explain [options] path P | host H[:PORT] | env NAME",
+        usage="ringfence explain [options] [-- CMD...]\n"
+        "       ringfence explain [options] path P | host H[:PORT] | env NAME | exec LINE",
         description="Print the policy, the plan that would be carried out, and what holds it and how far; with a command also "
-        "which file it would start, and whether it could. With `path`, `host` or `env` only which rule decides, and why. Nothing "
-        "is run. The exit status is 0, 1 when the command could not start, 125 when no box can be made.",
+        "which file it would start, and whether it could. With `path`, `host`, `env` or `exec` (a shell line) only which rule "
+        "decides, and why. Nothing is run. The exit status is 0, 1 when the command could not start or is not permitted as it is, "
+        "125 when no box can be made.",
         epilog=EXAMPLE,
     )
     running.add_options(parser)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.add_argument("asked", metavar="CMD", nargs=argparse.REMAINDER, help="a command after --, or one of the three questions")
+    parser.add_argument("asked", metavar="CMD", nargs=argparse.REMAINDER, help="a command after --, or one of the four questions")
     parser.set_defaults(action=lambda given: action(parser, given))
 
 
@@ -51,10 +53,20 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         case ["path" | "host" | "env" as kind, subject]:
             answer = {"path": found.path, "host": found.host, "env": found.variable}[kind](subject)
             _print(given, answer.data(), [("", answer.lines())])
+        case ["exec", line]:
+            permission = found.permission(line)
+            _print(given, permission.data(), [("", permission.lines())])
+            return status or (0 if permission.allowed else 1)
         case ["--", *argv]:
             answer = found.command(argv)
-            _print(given, found.data() | {"command": answer.data()}, [*found.sections(), ("command", answer.lines())])
-            return 0 if answer.allowed else 1
+            data, sections = found.data() | {"command": answer.data()}, [*found.sections(), ("command", answer.lines())]
+            permitted = True
+            if found.config.permissions:
+                permission = found.permission(argv)
+                data, permitted = data | {"permission": permission.data()}, permission.allowed
+                sections.append(("permission", permission.lines()))
+            _print(given, data, sections)
+            return 0 if answer.allowed and permitted else 1
         case _:
             _print(given, found.data(), found.sections())
     return status

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ringfence.confine.acts import Acts
-from ringfence.explanation.answers import Answer, of_command, of_host, of_path, of_variable
+from ringfence.explanation.answers import Answer, Permission, of_command, of_host, of_line, of_path, of_variable
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import blocking
 from ringfence.values import field, fields, frozen
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringfence.confine.places import Places
     from ringfence.confine.plan import LaunchPlan
     from ringfence.outcome import Enforcement
+    from ringfence.permission.permissions import PermissionManager
     from ringfence.policy.network import NetworkPolicy
     from ringfence.policy.resolve import ResolvedPolicy
 
@@ -138,6 +139,10 @@ class Explanation:
     def command(self, argv: Sequence[str]) -> Answer:
         """Which file argv would start in the box, by the box's own PATH, and what keeps it from running."""
         return of_command(self, argv)
+
+    def permission(self, line: str | Sequence[str], manager: PermissionManager | None = None) -> Permission:
+        """What PermissionManager.check says of a shell line or an argv in this box, by the policy's rules and those of manager."""
+        return of_line(self, line, manager)
 
     def path(self, path: str) -> Answer:
         """What path is in the box, relative to where commands start, and which rule decides whether it is read and written."""

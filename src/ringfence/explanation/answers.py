@@ -6,6 +6,7 @@ The policy says which rule decides, the plan what is really there: where the two
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from ringfence.values import frozen
 if TYPE_CHECKING:
     from ringfence.confine.protected.plan import Protected
     from ringfence.explanation import Explanation
+    from ringfence.permission.acts import Decision as PermissionDecision
+    from ringfence.permission.permissions import PermissionManager
     from ringfence.policy.reach import Verdict
 
 HTTPS = 443
@@ -132,6 +135,51 @@ def of_variable(explained: Explanation, name: str) -> Answer:
     else:
         decision = Decision(True, "built in", "the caller's tools need it")
     return Answer(name, f"set to {made[name]}", (("env", decision),))
+
+
+@frozen
+class Permission:
+    """Whether a command or a shell line may be started: what PermissionManager.check says of it, which is what a box goes by."""
+
+    subject: str
+    decision: PermissionDecision
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is started without a question."""
+        return self.decision.effect == "allow"
+
+    def lines(self) -> list[str]:
+        """The answer to read: of a line each of its acts."""
+        state = {"allow": "may be started", "ask": "is asked about", "deny": "is not started"}[self.decision.effect]
+        acts = [f"  {each.act or 'nothing'}: {each}" for each in self.decision.parts or (self.decision,)]
+        return [f"{self.subject}: {state}", *acts, *([f"  {self.decision.advice}"] if self.decision.advice else [])]
+
+    def data(self) -> dict[str, object]:
+        """The answer as plain values."""
+        parts = self.decision.parts or (self.decision,)
+        acts = [{"act": str(each.act or ""), "effect": each.effect, "rule": each.rule, "why": each.why} for each in parts]
+        said = {
+            "effect": self.decision.effect,
+            "rule": self.decision.rule,
+            "why": self.decision.why,
+            "advice": self.decision.advice,
+        }
+        return {"subject": self.subject, **said, "acts": acts}
+
+
+def of_line(explained: Explanation, line: str | Sequence[str], manager: PermissionManager | None) -> Permission:
+    """What the rules of the policy, and those of manager, say of a shell line or an argv, in this very box."""
+    from ringfence.permission.acts import Act, Decision  # what reads words and shells, for those who ask about commands
+    from ringfence.permission.permissions import PermissionManager
+
+    rules = explained.config.permissions
+    subject = line if isinstance(line, str) else shlex.join(line)
+    if manager is None and not rules:
+        why = "the policy has no permissions, so nothing is asked; the box holds what it does"
+        return Permission(subject, Decision("allow", "default", why, Act("exec", subject or "''")))
+    whole = manager.joined(rules) if manager is not None else PermissionManager(rules)
+    return Permission(subject, whole.check(line, explained.policy, explained.enforcement))
 
 
 def of_command(explained: Explanation, argv: Sequence[str]) -> Answer:
