@@ -19,7 +19,7 @@ from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process.network import Made
 from ringfence.sync import Sandbox, SandboxConfig
 from ringfence.values import replace
-from ringfence.world import local
+from ringfence.world import egress, local
 
 FILES = HostRule(said="files.example.org", host="files.example.org")
 DATABASE = HostRule(said="db.example.com:5432", host="db.example.com", ports=(5432,))
@@ -55,6 +55,17 @@ def original(connection: socket.socket) -> str:
     except OSError:  # nothing was redirected
         address, port = connection.getsockname()[:2]
         return f"{address} {port}"
+
+
+class NoServer:
+    """A registration of a box that no server serves."""
+
+    def __init__(self) -> None:
+        self.records, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def end(self) -> None:
+        self.records.close()
+        self._theirs.close()
 
 
 class FarSide(threading.Thread):
@@ -106,6 +117,7 @@ def opened(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "resolve", resolved)
         patch.setattr(network, "WAYS", ways)
+        patch.setattr(egress.Egress, "begin", lambda planned, made: egress.Egress(planned, made, NoServer()))
         box.__enter__()
     with ExitStack() as stack:
         stack.callback(box.cleanup)

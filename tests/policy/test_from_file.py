@@ -107,10 +107,10 @@ def test_limits_of_a_file_end_a_run(project: Path) -> None:
 
 
 def test_all_that_cannot_be_enforced_is_refused_at_once_and_nothing_is_made(project: Path) -> None:
-    loaded = config(project, "snapshot_on_exit: true", "network: {allow: ['example.com:443']}")
+    loaded = config(project, "snapshot_on_exit: true", "credentials: {in_sandbox: none, git: proxy}")
     with pytest.raises(UnenforceableError) as caught:
         Sandbox(loaded).__enter__()
-    for key in ("snapshot_on_exit", "network.allow", "egress by name"):
+    for key in ("snapshot_on_exit", "credentials.git", "attached outside"):
         assert key in str(caught.value)
 
 

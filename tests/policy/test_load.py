@@ -90,7 +90,7 @@ def test_the_whole_example_is_read_and_what_cannot_be_enforced_is_named_at_once(
     assert (config.limits.lifetime_seconds, config.limits.disk_bytes) == (45 * 60, 20 << 30)
     assert (config.limits.output_bytes, config.limits.head_bytes) == (2 << 20, 1 << 20)
     unbuilt = {refusal.key for refusal in refusals(config)}
-    assert {"network.allow", "credentials.git"} <= unbuilt
+    assert "credentials.git" in unbuilt
 
 
 def test_an_unknown_key_is_an_error_that_names_the_key_that_was_meant(tmp_path: Path) -> None:

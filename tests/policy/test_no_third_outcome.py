@@ -97,7 +97,7 @@ def test_a_limit_at_its_tightest_is_met_or_was_refused_by_name(tier: str, name: 
     ("tier", "field", "named"),
     [
         ("process", {"mode": "read-only"}, "read-only"),
-        ("namespaces", {"allow_network": True}, "allow_network"),
+        ("process", {"network_allow": ["example.com"]}, "network.allow"),
     ],
 )
 def test_a_field_that_a_tier_cannot_enforce_is_refused_by_name(

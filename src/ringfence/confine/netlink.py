@@ -11,7 +11,7 @@ import struct
 from ipaddress import IPv4Network, IPv6Network
 
 ROUTE, NETFILTER = 0, 12  # NETLINK_ROUTE, NETLINK_NETFILTER
-REQUEST, ACK, EXCLUSIVE, CREATE, APPEND = 0x1, 0x4, 0x200, 0x400, 0x800  # NLM_F_*
+REQUEST, ACK, REPLACE, EXCLUSIVE, CREATE, APPEND = 0x1, 0x4, 0x100, 0x200, 0x400, 0x800  # NLM_F_*
 LO = 1  # the first interface of every network namespace
 TABLE = b"ringfence\0"
 INET = 1  # NFPROTO_INET: IPv4 and IPv6 in one table, since Linux 4.10; its nat chains since 5.2
@@ -52,7 +52,7 @@ def address(own: str, prefix: int) -> bytes:
 
 def local(net: Net, source: str = "") -> bytes:
     """Let every address of net be local to the box, with source as the address that is connected from."""
-    return _message(24, ACK | CREATE | EXCLUSIVE, _route(net, source))  # RTM_NEWROUTE
+    return _message(24, ACK | CREATE | REPLACE, _route(net, source))  # RTM_NEWROUTE
 
 
 def local_removed(net: Net) -> bytes:

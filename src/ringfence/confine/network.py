@@ -162,7 +162,7 @@ def _listeners(policy: NetworkPolicy, names: IPv4Network, own: str) -> Way:
         Endpoint(f"transparent.{number}", socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, address, port)
         for number, (address, port) in enumerate(list(wanted)[:MOST_SOCKETS])
     ]
-    nets = [ip_network(rule.address, strict=False) for rule in policy.allow if rule.address]
+    nets = [net for rule in policy.allow if rule.address and not (net := ip_network(rule.address, strict=False)).is_loopback]
     routes = b"".join(netlink.local(net, own if net.version == 4 else "") for net in dict.fromkeys(nets))
     left = len(wanted) - len(sockets)
     said = ", ".join(dict.fromkeys(str(each.port) for each in sockets)) or "none"
@@ -181,6 +181,8 @@ def _addressed(policy: NetworkPolicy, names: IPv4Network) -> Iterator[tuple[str,
         for port in _ports(rule):
             if rule.address:
                 net = ip_network(rule.address, strict=False)
+                if net.is_loopback:
+                    continue  # inside, that is the box itself; outside, the proxy leads there
                 wild = "0.0.0.0" if net.version == 4 else "::"
                 if port < 1024:
                     yield wild, port

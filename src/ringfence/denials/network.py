@@ -51,9 +51,10 @@ def whose(denial: Denial, said: str) -> Denial:
 
 
 def once(denials: Iterable[Denial]) -> tuple[Denial, ...]:
-    """Each target and rule once, at most MOST of them."""
+    """Each target and rule once, at most MOST of them; a host whose name alone was asked for not beside what was asked of it."""
     found = {(each.target, each.rule): each for each in denials}
-    told = tuple(found.values())
+    asked = {_host(each.target) for each in found.values() if each.target != _host(each.target)}
+    told = tuple(each for each in found.values() if each.target not in asked)
     if len(told) <= MOST:
         return told
     more = f"{len(told) - MOST} more"

@@ -35,6 +35,9 @@ class Names:
             if line not in self._places:
                 self._add(Name(line))
 
+    def __contains__(self, name: Name) -> bool:
+        return name.text in self._places
+
     def address_of(self, name: Name) -> bytes | None:
         """The four bytes that stand for name; None where there are names enough."""
         place = self._places.get(name.text)

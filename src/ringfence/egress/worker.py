@@ -199,7 +199,10 @@ def answered(box: Box, query: bytes, source_port: int, now: float) -> bytes:
             if not isinstance(name, Name):
                 return None
             if answers_name(box.policy, name):
+                new = name not in box.names
                 address = box.names.address_of(name)
+                if address is not None and new:
+                    box.records.send({"op": "name", "name": name.text, "address": _socket.inet_ntop(_socket.AF_INET, address)})
                 if address is not None:
                     return address
                 verdict = Verdict(False, "egress.names", "the box has asked for more names than one has addresses for", None)

@@ -54,7 +54,14 @@ class Spent(NamedTuple):
     decisions: int
 
 
-Said = Decision | Named | Asks | Spent
+class Noted(NamedTuple):
+    """Something that went wrong there, in words."""
+
+    text: str
+
+
+RESTARTED = "the server of its network died and was started again, which broke the connections that were open"
+Said = Decision | Named | Asks | Spent | Noted
 
 
 def read(channel: _socket.socket) -> tuple[list[Said], bool]:
@@ -70,11 +77,12 @@ def read(channel: _socket.socket) -> tuple[list[Said], bool]:
             return found, False
         if not packet:
             return found, False
-        found.append(_said(packet))
+        if said := _said(packet):
+            found.append(said)
     return found, True
 
 
-def _said(packet: bytes) -> Said:
+def _said(packet: bytes) -> Said | None:
     try:
         fields = wire.decode(packet)
     except wire.WireError as error:
@@ -92,6 +100,12 @@ def _said(packet: bytes) -> Said:
             return Named(_text(fields, "name"), _text(fields, "address"))
         case b"ask":
             return Asks(_number(fields, "question"), _text(fields, "host"), _number(fields, "port"), _number(fields, "deadline_ns"))
+        case b"ready":
+            return None
+        case b"restarted":
+            return Noted(RESTARTED)
+        case b"note" | b"failed" as kind:
+            return Noted(_text(fields, "text" if kind == b"note" else "why"))
         case b"spent":
             return Spent(_number(fields, "count"))
     raise ProtocolError("the egress server sent a message that is not known.")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ringfence.world.register import Share
 
 SPENT = "so many were refused in this box that further ones are refused, but not recorded"
-DROPPED = "so many connections were asked for that not all which were refused are told"
 Callback = Callable[[bytes], None]
 T = TypeVar("T")
 
@@ -44,11 +43,17 @@ class LocalWorld:
     """One live box and its policy."""
 
     def __init__(
-        self, policy: ResolvedPolicy, prepared: Prepared, box: boxes.Box, enforcement: Enforcement, watch: Watch | None
+        self,
+        policy: ResolvedPolicy,
+        prepared: Prepared,
+        box: boxes.Box,
+        enforcement: Enforcement,
+        watch: Watch | None,
+        egress: Egress | None,
     ) -> None:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
-        self.egress = _egress(prepared, box)
+        self.egress = egress
         self.space = Space(box.scratch, policy.limits, prepared.plan.beginning.scratch[0]) if box.scratch >= 0 else None
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
@@ -136,8 +141,7 @@ class LocalWorld:
         if lost := self.box.evidence.lost:
             self.enforcement = self.enforcement.without_groups(lost)
         enforcement = self.enforcement.without(unprotected) if unprotected else self.enforcement
-        if self.egress and self.egress.take_dropped():
-            notes += (f"Network: {DROPPED}.",)
+        notes += self.egress.take_notes() if self.egress else ()
         return Result(
             command.shown, outcome, output, error_output, run.usage(), enforcement,
             self.prepared.backend, self.policy.hash, run.created(), denials, (*self.prepared.notes, *notes),
@@ -323,15 +327,6 @@ class LocalWorld:
             self.untold = self.watch.end() if self.watch else ()
 
 
-def _egress(prepared: Prepared, box: boxes.Box) -> Egress | None:
-    network = prepared.plan.beginning.network
-    if network is None or box.network is None:
-        return None
-    from ringfence.world.egress import Egress  # few boxes have a way out
-
-    return Egress(network, box.network, None)
-
-
 def _followed(path: str) -> str:
     """Where the links of path lead on the host; its root where they cannot be followed there, as /proc/1/root cannot."""
     try:
@@ -434,6 +429,7 @@ def _prepared(tier: str, policy: ResolvedPolicy, making: boxes.Making, notes: tu
 def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[LocalWorld]:
     making = boxes.Making(lifetime=policy.limits.lifetime_seconds, idle=policy.limits.idle_seconds, network=policy.network.open)
     watch: Watch | None = None
+    egress: Egress | None = None
     since = time.monotonic_ns()
     prepared = _prepared(tier, policy, making, notes, making.ahead)
     try:
@@ -448,10 +444,12 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
             box.evidence.count(Counter(*counted))
         if "syscalls" in prepared.watchers and not box.observed:
             enforcement = enforcement.unobserved("refusals are not observed here")
-        if box.network:
+        if box.network and (network := prepared.plan.beginning.network):
             from ringfence.confine.network import enforced  # few boxes have a way out
+            from ringfence.world.egress import Egress
 
             enforcement = replace(enforcement, network=enforced(box.network.way))
+            egress = Egress.begin(network, box.network)
         if watch:
             watch.begin(box.pid)
     except BaseException:
@@ -459,8 +457,10 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         prepared.release()
         if watch:
             watch.close()
+        if egress:
+            egress.close()
         raise
-    return LocalWorld(policy, prepared, box, enforcement, watch)
+    return LocalWorld(policy, prepared, box, enforcement, watch, egress)
 
 
 def _rehearse_tier(
