@@ -46,7 +46,16 @@ class Worker:
         self.loop.call(control.fileno(), self._hear)
 
     def add(self, given: Registration) -> None:
-        """Serve a box; where a predecessor did, its connections were lost."""
+        """Serve a box; where a predecessor did, its connections were lost. One that cannot be served is told so."""
+        try:
+            self._add(given)
+        except (OSError, ValueError) as error:
+            box = self.boxes.pop(given.number, None)
+            if box is not None:
+                box.end()
+            wire.send_to(given.by_name()["records"], {"op": "failed", "why": str(error)[:200]})
+
+    def _add(self, given: Registration) -> None:
         policy = from_wire(given.policy)
         descriptors = given.by_name()
         records = Records(_own(descriptors["records"]), lambda: self._blocked(box))

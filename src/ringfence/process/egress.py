@@ -132,18 +132,23 @@ class Egress:
             raise SandboxLostError(f"the box has no network any more: {DIED}.") from None
 
     def alive(self) -> bool:
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] == 0
-        except ChildProcessError:
-            return True  # collected by someone else, or still there: the next send tells
+        poll = select.poll()
+        poll.register(self.socket.fileno(), 0)
+        if not poll.poll(0):
+            return True
+        self._reap()
+        return False
 
-    def close(self) -> None:
-        """End the server with everything that it serves, and reap it."""
-        self.socket.close()
+    def _reap(self) -> None:
         try:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
             pass  # the caller collects all its children itself
+
+    def close(self) -> None:
+        """End the server with everything that it serves, and reap it."""
+        self.socket.close()
+        self._reap()
 
 
 def explicit(policy: NetworkPolicy) -> list[str]:
