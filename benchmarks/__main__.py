@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import caps, fresh, large, warm
+from benchmarks import caps, egress, fresh, large, warm
 from benchmarks.measure import HEADING
 from ringfence.sync import SandboxConfig
 
@@ -36,6 +36,10 @@ def main() -> int:
         lambda: [warm.flood(generous)],
         lambda: [fresh.cold(rounds // 15)],
         lambda: [fresh.explained(rounds // 15)],
+        lambda: egress.connections(rounds),
+        lambda: [egress.a_second(1 if quick else 5)],
+        egress.stream,
+        lambda: [egress.boxes()],
         lambda: [warm.in_a_row(generous, 100 if quick else 1000)],
     ):
         for row in measured():
