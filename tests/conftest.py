@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from ringfence.confine.protected import quarantine
 
-pytest_plugins = ["leak_check", "live_report"]
+settings.register_profile("untimed", deadline=None)  # an example takes as long as a busy machine takes
+settings.load_profile("untimed")
+pytest_plugins = ["lanes", "leak_check", "live_report"]
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -180,8 +180,9 @@ def _lives(pid: int, started: int) -> bool:
 def look() -> Seen:
     tasks = _tasks()
     below = _below(tasks, os.getpid())
-    # A box whose caller and zygote are both gone belongs to the host's first process; no other run's box does.
-    strays = {task for task in tasks.values() if task.name == ZYGOTE_NAME and task.parent == 1}
+    # A box whose caller and zygote are both gone belongs to the host's first process; no other run's box does. Once it has ended,
+    # when it is reaped is that process's business, and takes some seconds.
+    strays = {task for task in tasks.values() if task.name == ZYGOTE_NAME and task.parent == 1 and task.state not in "ZX"}
     mounts = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
     return Seen(
         below,

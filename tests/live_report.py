@@ -4,15 +4,17 @@ A test says what it needs with `@pytest.mark.live("namespaces", "gcc")`; a param
 and `user` are the callers: every live test counts for the one that it ran as, and a test that names one of them is
 skipped as the other.
 
-RINGFENCE_REQUIRE is a list of such names with commas. Where it is set, each name needs at least one test that passed,
-and a test may be skipped only for the lack of something that is not required: it names such a thing. Of `root` and
-`user` only the present one is looked at, since it takes two runs to be both.
+RINGFENCE_REQUIRE is a list of such names with commas. Where it is set, each name needs at least one test that passed, in one
+of the lanes where there are some (tests/lanes.py), and a test may be skipped only for the lack of something that is not
+required: it names such a thing. Of `root` and `user` only the present one is looked at, since it takes two runs to be both.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,16 @@ def live_names(item: pytest.Item) -> frozenset[str]:
 def required() -> frozenset[str]:
     names = {name.strip() for name in os.environ.get("RINGFENCE_REQUIRE", "").split(",")}
     return frozenset(names - {""} - (CALLERS - {CALLER}))
+
+
+def faults_of(passed: Counter[str]) -> list[str]:
+    """What was required and not run against, of all that passed."""
+    return [f"no test that passed ran against {name}" for name in sorted(required()) if not passed[name]]
+
+
+def passed_in(file: Path) -> Counter[str]:
+    """What passed in one lane."""
+    return Counter(json.loads(file.read_text()))
 
 
 class LiveReport:
@@ -63,7 +75,10 @@ class LiveReport:
         needed = required()
         if not needed or session.config.option.collectonly:
             return
-        self.faults = [f"no test that passed ran against {name}" for name in sorted(needed) if not self.passed[name]]
+        if shared := os.environ.get("RINGFENCE_LANES"):
+            Path(shared, f"passed-{os.getpid()}").write_text(json.dumps(self.passed))
+        else:
+            self.faults = faults_of(self.passed)
         for nodeid, reason in self.skipped.items():
             names = self.names.get(nodeid, frozenset())
             if names <= needed:

@@ -69,7 +69,7 @@ LIMITS: dict[str, tuple[object, Callable[[Sandbox], bool] | None]] = {
     ),
     "disk_bytes": (1, lambda box: refused(box.run(["dd", "if=/dev/zero", "of=x", "bs=9000", "count=1"]))),
     "on_breach": ({"open_files": "kill"}, None),
-    "inodes": (1, lambda box: refused(box.execute_command(": > one; : > two; : > three; sleep 5"))),
+    "inodes": (1, lambda box: refused(box.execute_command("true > one && true > two && true > three && sleep 5"))),
     "output_head_bytes": (1, lambda box: box.execute("print('x' * (3 << 20))").output.head == b"x"),
     "output_bytes": (1, lambda box: len(box.execute("print('x' * 999)").stdout_bytes) == 1),
 }

@@ -95,6 +95,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.alone
 def test_a_box_uses_no_more_than_its_cores() -> None:
     with Sandbox(SandboxConfig(limits=SandboxLimits(cpu_limit=1))) as box:
         usage = box.execute(BUSY.format("cgroup" in box.enforcement.cpu_share.by)).raise_for_status().usage

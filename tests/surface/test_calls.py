@@ -132,8 +132,8 @@ def test_check_raises_what_raise_for_status_raises_and_keeps_the_result(box: San
 
 
 def test_a_timeout_shortens_the_limit_of_the_box_and_never_lengthens_it(workspace: Path) -> None:
-    with Sandbox(SandboxConfig(workspace=workspace, limits=SandboxLimits(wall_seconds=1))) as box:
-        for timeout, expected in ((0.3, 0.3), (50, 1), (None, 1)):
+    with Sandbox(SandboxConfig(workspace=workspace, limits=SandboxLimits(wall_seconds=0.4))) as box:
+        for timeout, expected in ((0.2, 0.2), (50, 0.4), (None, 0.4)):
             for result in (
                 box.run(["sleep", "60"], timeout=timeout),
                 box.execute_command("sleep 60", timeout=timeout),
