@@ -169,7 +169,8 @@ def test_what_a_program_says_of_a_cap_is_a_denial_only_where_that_cap_is_set(tie
     with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=limits)) as box:
         for _ in range(2):  # by an interpreter of its own, and by the template
             result = box.execute(hold)
-            assert told(result) == [("open_files", "inferred", "resources.open_files: 64")]
+            (said,) = told(result)  # seldom observed, as it is full for a moment
+            assert said in [("open_files", evidence, "resources.open_files: 64") for evidence in ("inferred", "observed")]
             assert result.stdout == "29\n"  # all but its three streams: none of ours is in a program
         assert told(box.run(write)) == [("file_size", "inferred", "resources.file_size_mib: 0.125")]
     with Sandbox(SandboxConfig(tier=tier, workspace=workspace, limits=SandboxLimits(disk_bytes=64 * 1024))) as box:

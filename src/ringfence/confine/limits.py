@@ -31,6 +31,9 @@ CAPS: Mapping[str, str] = {
 """The caps that need a mechanism, by their names in an enforcement, and the limit that asks for each."""
 
 
+MONITOR = "monitor"
+
+
 class Lacking:
     """Why a mechanism cannot hold a cap here, and the step that changes it."""
 
@@ -76,6 +79,8 @@ def watchers(policy: ResolvedPolicy) -> dict[str, Mapping[str, object]]:
         wanted["memory"] = {"limit": policy.limits.memory_bytes}
     if policy.limits.cpu_seconds is not None:
         wanted["cpu"] = {"limit": round(policy.limits.cpu_seconds * 1e6)}
+    if policy.limits.open_files is not None:
+        wanted["reached"] = {"open_files": policy.limits.open_files, "processes": 0, "by": MONITOR}
     return wanted
 
 
@@ -170,7 +175,7 @@ def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
         enforced["wall"] = Enforced(Level.FULL, "timer outside the box")
     if limits.cpu_seconds is not None:
         unseen = "of the whole tree but for processes that nobody waited for; each process alone by rlimit"
-        enforced["cpu"] = Enforced(Level.PARTIAL, "monitor", unseen)
+        enforced["cpu"] = Enforced(Level.PARTIAL, MONITOR, unseen)
     if limits.open_files is not None:
         exact = Enforced(Level.FULL, "rlimit", "for each process")
         late = Enforced(Level.PARTIAL, "rlimit", "for each process; hard only a moment after it began, as for every default")
@@ -179,7 +184,7 @@ def _everywhere(policy: ResolvedPolicy) -> dict[str, Enforced]:
         enforced["file_size"] = Enforced(Level.FULL, "rlimit", "for each process")
     if limits.memory_bytes is not None:
         seen = "by looking, at the latest after 0.4 s; not counted are data in sockets and SysV memory that is not attached"
-        enforced["memory"] = Enforced(Level.PARTIAL, "monitor", seen)
+        enforced["memory"] = Enforced(Level.PARTIAL, MONITOR, seen)
     for dimension, seconds in (("lifetime", limits.lifetime_seconds), ("idle", limits.idle_seconds)):
         if seconds is not None:
             enforced[dimension] = Enforced(Level.FULL, "timer outside the box")

@@ -106,7 +106,8 @@ def prepare(
         release()
         raise
     notes = (*tools.notes, *covers.notes, *found.notes)
-    watched = caps.watchers(policy, groups) | disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
+    watched = caps.watchers(policy, groups) | processes.watchers(policy, counted=groups.of("pids") is not None)
+    watched |= disk.watchers(policy) | {"syscalls": {"answers": seccomp.answers()}}
     enforced = partial(_enforcement, policy, covers, protected, root_caller, groups, processors)
     grouped = caps.grouped(policy, groups)
     return Prepared(plan, NAME, enforced, trees, notes, release, covers.rules, watchers=watched, grouped=grouped)

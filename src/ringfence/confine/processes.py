@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ringfence.confine.limits import Lacking, Offer
+from collections.abc import Mapping
+
+from ringfence.confine.limits import MONITOR, Lacking, Offer
 from ringfence.outcome import Enforced, Level
 from ringfence.policy.resolve import ResolvedPolicy
 
@@ -26,7 +28,15 @@ def offer(policy: ResolvedPolicy) -> Offer:
     if policy.limits.max_processes is None:
         return {"max_processes": Enforced(Level.FULL, BY, f"{NOTHING_ASKED}, {note}")}
     lacking = _lacking()
-    return {"max_processes": lacking or Enforced(Level.FULL, BY, f"{note}; a refusal is not observed")}
+    return {"max_processes": lacking or Enforced(Level.FULL, BY, f"{note}; that it is met is seen by looking")}
+
+
+def watchers(policy: ResolvedPolicy, *, counted: bool) -> dict[str, Mapping[str, object]]:
+    """Who looks whether the limit is met, which nothing counts. counted: a control group does."""
+    most = policy.limits.max_processes
+    if most is None or counted or _lacking():
+        return {}
+    return {"reached": {"open_files": policy.limits.open_files or 0, "processes": most, "by": f"{MONITOR}; held by {BY}"}}
 
 
 def _lacking() -> Lacking | None:

@@ -7,7 +7,7 @@ import signal
 import time
 
 from ringfence.guest import kernel, wire
-from ringfence.guest.warden import cpu, membership, memory, memory_group, syscalls
+from ringfence.guest.warden import cpu, membership, memory, memory_group, reached, syscalls
 from ringfence.guest.warden.watched import NEVER, Watched, Watcher
 
 TYPE_CHECKING = False
@@ -61,6 +61,7 @@ MAKERS: "dict[str, Callable[[Watched, dict[str, Any]], Watcher]]" = {
     "disk": _disk,
     "full": _full,
     "forks": _forks,
+    "reached": reached.Reached,
 }
 """Each watcher by the name that the caller asks for it with."""
 
