@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import caps, egress, fresh, large, warm
+from benchmarks import caps, egress, fresh, large, traced, warm
 from benchmarks.measure import HEADING
 from ringfence.sync import SandboxConfig
 
@@ -28,6 +28,8 @@ def main() -> int:
         lambda: warm.commands(config, rounds),
         lambda: [caps.overhead(config, rounds)],
         lambda: [caps.watching(config, 2 if quick else 15)],
+        lambda: traced.added(config, rounds),
+        lambda: [traced.cold(rounds // 15)],
         lambda: [warm.programs(config, rounds // 3)],
         lambda: [fresh.one_program(config, rounds // 6)],
         lambda: large.first_and_next(rounds // 6),

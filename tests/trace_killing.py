@@ -15,11 +15,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from ringfence.trace.prune import prune
 from ringfence.trace.reader import Reader
 from ringfence.trace.verify import Head, head, verify
 
 WRITING = Path(__file__).parent / "trace_writing.py"
 VICTIMS = ("caller", "zygote", "writer")
+PRUNED_AFTER = 50_000
+"""Rows after which the oldest are taken away, so that looking at all of them takes as long in the last round as in the first."""
 
 
 def one_round(path: str, victim: str, dice: random.Random) -> set[str]:
@@ -64,12 +67,16 @@ def check(path: str, reported: set[str], kept: Head | None) -> Head:
 def rounds(folder: str, count: int, seed: int) -> Counter[str]:
     """So many rounds on one trace; how many reported runs each kind of victim had."""
     dice = random.Random(seed)
-    path, kept, seen = f"{folder}/state/trace.db", None, Counter[str]()
+    path, kept, seen, pruned = f"{folder}/state/trace.db", None, Counter[str](), 0
     for number in range(count):
         victim = VICTIMS[number % len(VICTIMS)]
         reported = one_round(path, victim, dice)
         kept = check(path, reported, kept)
         seen[victim] += len(reported)
+        if kept.row - pruned > PRUNED_AFTER:
+            pruned = kept.row
+            prune(path, keep=100)
+            kept = check(path, set(), None)
         if sys.stderr.isatty() or number % 20 == 19:
             print(f"{number + 1} rounds, {sum(seen.values())} reported runs, {kept.row} rows", file=sys.stderr)
     return seen

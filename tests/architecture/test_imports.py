@@ -164,5 +164,5 @@ def test_what_the_guest_imports_pulls_in_nothing_heavy(module: str) -> None:
 def test_importing_the_package_loads_no_extra() -> None:
     import_all = "import ringfence, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", import_all], capture_output=True, text=True, check=True)
-    extras = {"pytest", "rich", "trio", "mcp", "asyncssh", "cryptography", "ray", "starlette", "uvicorn", "numpy"}
+    extras = {"opentelemetry", "pytest", "rich", "trio", "mcp", "asyncssh", "cryptography", "ray", "starlette", "uvicorn", "numpy"}
     assert not extras & set(done.stdout.split())

@@ -150,10 +150,8 @@ class Reader:
 
     def runs(self, most: int = -1, before: int = 1 << 62) -> list[RunRecord]:
         """The last runs, the newest first; before: only those with a lower number."""
-        found = self._all(
-            f"SELECT {COLUMNS} FROM rows WHERE kind = 'run' AND number < ? ORDER BY number DESC LIMIT ?", before, most
-        )
-        return [self._run(_row(each)) for each in found]
+        query = f"SELECT {COLUMNS} FROM rows WHERE kind = 'run' AND number < ? ORDER BY number DESC LIMIT ?"
+        return self._records([_row(each) for each in self._all(query, before, most)])
 
     def run(self, number: int) -> RunRecord:
         """One run by its number. Raises TraceError where there is none."""
@@ -162,7 +160,7 @@ class Reader:
             raise TraceError(
                 f"{number} is not a run of {self.path}.", path=self.path, kind="access", hint="`ringfence trace ls` names them."
             )
-        return self._run(row)
+        return self._records([row])[0]
 
     def plan(self, digest: str) -> list[str]:
         """The lines of a plan; none where it is not there."""
@@ -174,12 +172,25 @@ class Reader:
     def boxes_gone(self) -> set[int]:
         return {about for (about,) in self._all("SELECT about FROM rows WHERE kind = 'gone'")}
 
-    def _run(self, row: Row) -> RunRecord:
-        belonging = [_row(each) for each in self._all(f"SELECT {COLUMNS} FROM rows WHERE about = ?", row.number)]
-        ended = next((each for each in belonging if each.kind == "end"), None)
-        box = self.row(row.about) if row.about else None
-        asked = tuple(each for each in belonging if each.kind == "question")
-        return RunRecord(row, ended, box if box and box.kind == "box" else None, asked)
+    def _records(self, begun: list[Row]) -> list[RunRecord]:
+        """What belongs to these runs stands after them: read on from the first, until all have ended."""
+        ends: dict[int, Row] = {}
+        asked: dict[int, tuple[Row, ...]] = {row.number: () for row in begun}
+        at = min(asked, default=0)
+        while len(ends) < len(begun):
+            query = f"SELECT {COLUMNS} FROM rows WHERE number > ? AND kind IN ('end', 'question') ORDER BY number LIMIT 500"
+            found = [_row(each) for each in self._all(query, at)]
+            if not found:
+                break
+            for row in found:
+                if row.about in asked and row.kind == "end":
+                    ends.setdefault(row.about, row)
+                elif row.about in asked:
+                    asked[row.about] += (row,)
+            at = found[-1].number
+        boxes = {number: self.row(number) for number in {row.about for row in begun}}
+        made = {number: row for number, row in boxes.items() if row is not None and row.kind == "box"}
+        return [RunRecord(row, ends.get(row.number), made.get(row.about), asked[row.number]) for row in begun]
 
     def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         try:

@@ -14,10 +14,10 @@ T = TypeVar("T")
 APPLICATION = 0x52464E43  # "RFNC": what file(1) and SQLite call application_id
 VERSION = 1
 
+# No index: each would be a page more to write with each row, and what belongs to a row stands soon after it.
 TABLES = (
     "CREATE TABLE rows (number INTEGER PRIMARY KEY, at INTEGER NOT NULL, kind TEXT NOT NULL, about INTEGER NOT NULL, "
     "body BLOB NOT NULL, out BLOB, err BLOB, hash BLOB NOT NULL)",
-    "CREATE INDEX belonging ON rows (about) WHERE about <> 0",
     "CREATE TABLE plans (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
 )
 
