@@ -40,6 +40,7 @@ class Box:
 
     def __init__(self, policy: NetworkPolicy, names: Names, outside: Outside, records: Records, ask_seconds: float) -> None:
         self.names, self.outside, self.records, self.ask_seconds = names, outside, records, ask_seconds
+        self.patience = 10.0  # seconds for all that a client says before its connection is decided on, however slowly it says it
         self.upstream = ""  # the URL of the proxy that is dialled through
         self.no_proxy: tuple[str, ...] = ()
         self.connections = 0

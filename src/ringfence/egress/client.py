@@ -14,9 +14,9 @@ from ringfence.policy.hosts import BadHostError, Name, normalise
 from ringfence.policy.reach import Asked, Verdict, decide
 from ringfence.values import replace
 
-HELLO_SECONDS = 10.0
-"""For all that a client says before its connection is decided on, however slowly it says it."""
 FAREWELL_SECONDS = 2.0
+MOST_FORGOTTEN = 256 * 1024
+"""What a client may still send behind the last answer, in seconds and bytes; then the connection breaks."""
 MOST_READ = 16 * 1024
 TLS_RULE = "the server name of a TLS hello is the host's"
 
@@ -31,6 +31,11 @@ class Client:
     def __init__(self, task: Task, box: Box, socket: _socket.socket, pipes: Pipes, source_port: int) -> None:
         self.task, self.box, self.socket, self.pipes, self.source_port = task, box, socket, pipes, source_port
         self.received = b""
+        self.patience = box.patience
+
+    def be_patient(self) -> None:
+        """What the client says next, until its connection is decided on, has to come in the time that its box gives."""
+        self.task.within(self.patience)
 
     async def receive(self, most: int = MOST_READ) -> bytes:
         """Some bytes, what is held first; b"" at the end. Raises TimedOutError, and ClosedError where it broke."""
@@ -126,8 +131,9 @@ class Client:
             await self.send(data)
             self.socket.shutdown(_socket.SHUT_WR)
             self.received = b""
-            while await self.receive():
-                pass
+            taken = 0
+            while taken < MOST_FORGOTTEN and (data := await self.receive()):
+                taken += len(data)
         except (ClosedError, TimedOutError, OSError):
             pass
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _socket
 
 from ringfence.egress import refusals
-from ringfence.egress.client import HELLO_SECONDS, Client, ClosedError
+from ringfence.egress.client import Client, ClosedError
 from ringfence.egress.dial import RefusedError, UnreachableError, authorization, bypassed, to_proxy
 from ringfence.egress.http_proxy import Body, Done, Request, Requests
 from ringfence.egress.http_response import Response, Responses
@@ -88,13 +88,13 @@ class Exchange:
                 return event
             if not begun and not requests.idle:
                 begun = True
-                task.within(HELLO_SECONDS)
+                self.client.be_patient()
             try:
                 data = await self.client.receive(MOST_READ)
             except TimedOutError:
                 if requests.idle:
                     return None
-                raise refusals.bad_request(f"a request whose head did not come within {HELLO_SECONDS:g} s", 408) from None
+                raise refusals.bad_request(f"a request whose head did not come within {self.client.patience:g} s", 408) from None
             if data:
                 requests.receive(data)
             elif requests.idle:

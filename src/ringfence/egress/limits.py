@@ -11,7 +11,8 @@ EACH = 2
 MOST_PIPES = 64
 REFUSING = 64
 """Connections of a box beyond its share that are told so at once."""
-LEAST_SHARE = 16
+LEAST_SHARE, MOST_OF_A_BOX = 16, 10_000
+"""Connections that a box may have however many others there are, and however many descriptors."""
 
 
 def descriptors() -> int:
@@ -41,7 +42,7 @@ class Room:
     def has(self, of_box: int) -> bool:
         """Whether a box that has so many connections may have one more."""
         left = self.most - self.connections
-        return left > 0 and (of_box < LEAST_SHARE or of_box < left)
+        return left > 0 and (of_box < LEAST_SHARE or of_box < min(left, MOST_OF_A_BOX))
 
     def takes(self, descriptors: int) -> bool:
         """Whether another box with so many descriptors leaves room for connections."""

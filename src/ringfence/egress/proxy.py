@@ -7,7 +7,7 @@ by its first bytes, before any of them reaches the far side.
 from __future__ import annotations
 
 from ringfence.egress import refusals, socks
-from ringfence.egress.client import HELLO_SECONDS, Client
+from ringfence.egress.client import Client
 from ringfence.egress.dial import RefusedError, UnreachableError
 from ringfence.egress.exchange import BAD_BYTES, Exchange
 from ringfence.egress.http_proxy import CONNECTED, Requests
@@ -22,7 +22,7 @@ TOO_MANY = "this box has as many connections as it may have"
 
 async def serve(client: Client) -> None:
     """One connection, from its acceptance to its end."""
-    client.task.within(HELLO_SECONDS)
+    client.be_patient()
     first = await client.first_byte()
     if first < 0:
         return
@@ -37,7 +37,7 @@ async def serve(client: Client) -> None:
 
 async def refuse_full(client: Client) -> None:
     """Say that there are too many connections, in the protocol that the client speaks."""
-    client.task.within(HELLO_SECONDS)
+    client.be_patient()
     try:
         first = await client.first_byte()
     except TimedOutError:
@@ -132,13 +132,13 @@ async def _tunnel(client: Client, host: Name | Address, port: int, spoken: _Http
     except UnreachableError as error:
         await client.farewell(spoken.unreachable(error))
         return
-    client.task.within(HELLO_SECONDS)
+    client.be_patient()
     await client.send(spoken.ready)
     client.received = spoken.rest()
     if anything:
         await client.pass_on(server)
     else:
-        client.task.within(HELLO_SECONDS)
+        client.be_patient()
         await by_first_bytes(client, asked, server)
 
 

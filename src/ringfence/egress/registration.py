@@ -25,7 +25,7 @@ class Registration:
         self.resolvers = [each.decode() for each in said["resolvers"]]
         self.hosts: str = said["hosts"].decode()
         self.no_proxy = tuple(each.decode() for each in said["no_proxy"])
-        self.ask_seconds = said["ask_ms"] / 1000
+        self.ask_seconds, self.hello_seconds = said["ask_ms"] / 1000, said["hello_ms"] / 1000
         self.grants: list[tuple[str, int, bool]] = []
         self.outside = Outside.heard(said) if "servers" in said else Outside()
         self.served = False  # by a worker, at any time

@@ -7,7 +7,7 @@ import re
 import struct
 
 from ringfence.egress.box import Box
-from ringfence.egress.client import HELLO_SECONDS, Client, is_tls
+from ringfence.egress.client import Client, is_tls
 from ringfence.egress.dial import RefusedError, UnreachableError
 from ringfence.egress.loop import TimedOutError
 from ringfence.egress.refusals import BadBytesError
@@ -45,7 +45,7 @@ def meant(box: Box, address: str) -> Name | Address | None:
 async def serve(client: Client, host: Name | Address, port: int) -> None:
     """One connection, from its acceptance to its end."""
     asked = Asked(host, port, likely_scheme(port), "transparent")
-    client.task.within(HELLO_SECONDS)
+    client.be_patient()
     verdict = client.box.at_once(asked)
     if verdict is not None:
         await _let_out(client, replace(asked, scheme="tcp"), verdict)
@@ -55,7 +55,7 @@ async def serve(client: Client, host: Name | Address, port: int) -> None:
         client.record(asked, verdict)
         reset(client.socket)
         return
-    client.task.within(HELLO_SECONDS)
+    client.be_patient()
     await by_first_bytes(client, asked, None)
 
 
@@ -106,7 +106,7 @@ async def _tls(client: Client, asked: Asked, server: _socket.socket | None) -> N
         await client.farewell(error.answer)
         return
     except TimedOutError:
-        client.record(replace(asked, scheme="tls"), Verdict(False, BAD_BYTES, f"no whole TLS hello within {HELLO_SECONDS:g} s"))
+        client.record(replace(asked, scheme="tls"), Verdict(False, BAD_BYTES, f"no whole TLS hello within {client.patience:g} s"))
         reset(client.socket)
         return
     if not verdict.allowed:

@@ -61,7 +61,7 @@ class Worker:
         records = Records(_own(descriptors["records"]), lambda: self._blocked(box))
         names = Names(policy.range, given.explicit, descriptors["journal"])
         box = Box(policy, names, given.outside, records, given.ask_seconds)
-        box.upstream, box.no_proxy = policy.upstream_proxy, given.no_proxy
+        box.upstream, box.no_proxy, box.patience = policy.upstream_proxy, given.no_proxy, given.hello_seconds
         for host, port, allowed in given.grants:
             box.granted((host, port), allowed)
         self.boxes[given.number] = box

@@ -22,7 +22,7 @@ RESOLVERS, HOSTS = "RINGFENCE_RESOLVERS", "RINGFENCE_HOSTS"
 that is looked into before theirs."""
 READY_SECONDS = 20.0
 PATIENCE = struct.pack("ll", 10, 0)
-ASK_SECONDS = 120.0
+ASK_SECONDS, HELLO_SECONDS = 120.0, 10.0
 RECORDS_BUFFER = 1 << 20
 """Bytes of records that wait to be read; the kernel gives what it allows (net.core.wmem_max)."""
 BORROWED = ("idna", "wcmatch", "bracex")
@@ -95,13 +95,16 @@ class Egress:
         resolvers: Sequence[str] | None = None,
         hosts: str | None = None,
         ask_seconds: float = ASK_SECONDS,
+        hello_seconds: float = HELLO_SECONDS,
     ) -> Registration:
         """Have a box served; returns when it is. The descriptors stay the caller's to close.
 
         listeners: sockets that listen in the box, by name: dns_udp, dns_tcp, proxy, transparent, transparent6, and transparent.N
         where nothing is redirected. resolvers, hosts: who is asked for addresses, and a hosts(5) table that comes first; None is
-        what the environment says (RINGFENCE_RESOLVERS, RINGFENCE_HOSTS), and else the host's. Raises HostError where it cannot be
-        served here, SandboxLostError where the server has died.
+        what the environment says (RINGFENCE_RESOLVERS, RINGFENCE_HOSTS), and else the host's. ask_seconds: how long a connection
+        is held for an answer. hello_seconds: for all that a client says before its connection is decided on, however slowly.
+
+        Raises HostError where it cannot be served here, SandboxLostError where the server has died.
         """
         with self._guard:
             self._number += 1
@@ -111,6 +114,7 @@ class Egress:
         ours.setblocking(False)
         message: dict[str, object] = {"op": "box", "id": number, "policy": to_wire(policy), "redirect": int(redirect)}
         message |= {"listeners": [*listeners, "records"], "explicit": explicit(policy), "ask_ms": int(ask_seconds * 1000)}
+        message["hello_ms"] = int(hello_seconds * 1000)
         message["resolvers"] = list(resolvers) if resolvers is not None else _words(RESOLVERS)
         message["hosts"] = hosts if hosts is not None else _table()
         message["no_proxy"] = (_words("no_proxy") or _words("NO_PROXY")) if policy.upstream_proxy else []
