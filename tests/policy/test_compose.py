@@ -55,7 +55,7 @@ ASKED = [
 
 def reached(config: SandboxConfig) -> set[tuple[Asked, str]]:
     """What a config lets through, by the function that decides, and to which addresses."""
-    policy, _ = resolve_network(config)
+    policy, *_ = resolve_network(config)
     found = set()
     for asked in ASKED:
         verdict = decide_host(policy, asked)

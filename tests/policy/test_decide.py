@@ -28,7 +28,7 @@ def policy(**settings: object) -> ResolvedPolicy:
         "mode": "workspace-write", "workspace": folder("/w"), "read_only": (), "writable": (), "environment": (),
         "limits": SandboxLimits(), "python": None, "preload": (), "hash": "",
     }  # fmt: skip
-    network, _ = resolve_network(SandboxConfig(**{name: settings.pop(name) for name in NETWORK if name in settings}))  # type: ignore[arg-type]
+    network, *_ = resolve_network(SandboxConfig(**{name: settings.pop(name) for name in NETWORK if name in settings}))  # type: ignore[arg-type]
     return ResolvedPolicy(**{**plain, "network": network, **settings})  # type: ignore[arg-type]
 
 

@@ -63,14 +63,13 @@ LISTS = (
     "read_only", "writable", "deny", "protect", "preload", "pass_environment", "network_allow", "network_deny", "network_presets",
     "network_publish", "syscalls", "devices", "permissions", "best_effort", "policy_files",
 )  # fmt: skip
-PRESETS = ("pip", "npm", "cargo", "go", "maven", "apt")
+PRESETS = ("pip", "uv", "npm", "cargo", "go", "maven", "apt")
 """The clients whose own settings say which hosts they need."""
 
 UNBUILT: Mapping[str, tuple[tuple[object, ...], str]] = MappingProxyType({
     "image": ((None,), "container tiers"),
     "fresh_per_task": ((True,), "boxes that are used again"),
     "snapshot_on_exit": ((False,), "snapshots"),
-    "network_presets": ((), "the reading of the settings of clients"),
     "credentials_git": (("none",), "credentials that are attached outside"),
     "credentials_tools": (("none",), "credentials that are attached outside"),
 })  # fmt: skip

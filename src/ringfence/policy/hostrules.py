@@ -53,6 +53,8 @@ def check(config: SandboxConfig) -> None:
     for name in config.network_presets:
         if name not in PRESETS:
             raise ConfigError(f"network_presets takes {', '.join(PRESETS)}, not {name!r}.")
+    if config.network_presets and config.mode == "danger-full-access":
+        raise ConfigError("network_presets and mode danger-full-access: a box could write the settings that presets are read from.")
     for entry in config.network_publish:
         try:
             published(entry)

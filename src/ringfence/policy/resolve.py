@@ -105,10 +105,11 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
     ):
         refuse_open(where, folder.path, deny, home.rstrip("/"))
     network, about_network = CLOSED, NOTHING_SAID
+    told: dict[str, str] = {}
     if config.allow_network or config.says_more_of_networks or not config.egress_proxy:
         from ringfence.policy.resolve_network import resolve_network  # most boxes have no network
 
-        network, about_network = resolve_network(config)
+        network, about_network, told = resolve_network(config, home=home, roots=shared)
     described = _described(config, workspace, (read_only, writable, devices), python, deny, protect)
     described |= _described_network(config, network)
     hashed = digest(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape"))
@@ -117,7 +118,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         f"environment.pass names {name}, which is not set here." for name in config.pass_environment if name not in os.environ
     )
     return ResolvedPolicy(
-        config.mode, workspace, read_only, writable, tuple(sorted({**config.environment, **passed}.items())), config.limits,
+        config.mode, workspace, read_only, writable, tuple(sorted({**told, **config.environment, **passed}.items())), config.limits,
         python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
         tuple(sorted(config.syscalls)), devices, network, tuple(config.best_effort), (*notes, *about_network),
         config.walk_entries, config.admission_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ringfence.policy.config import SandboxConfig
 from ringfence.policy.hostrules import check_proxy, closes_all_of
@@ -13,12 +13,26 @@ PROXY_VARIABLES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "http
 """Where the caller's proxy is looked for, in this order. Not HTTP_PROXY: in some servers it is a header of the request."""
 
 
-def resolve_network(config: SandboxConfig, environment: Mapping[str, str] = os.environ) -> tuple[NetworkPolicy, tuple[str, ...]]:
-    """What a box of config may reach, with notes on what has no effect. Raises ConfigError for a proxy that cannot be used."""
+def resolve_network(
+    config: SandboxConfig, environment: Mapping[str, str] = os.environ, *, home: str = "", roots: Iterable[str] = ()
+) -> tuple[NetworkPolicy, tuple[str, ...], dict[str, str]]:
+    """What a box of config may reach, notes on what has no effect or was left out, and variables that tell clients their places.
+
+    home: the caller's, whose settings presets are read from; roots: folders that are never read from. Raises ConfigError for a
+    proxy that cannot be used.
+    """
     allow, deny = (
         tuple(rule for rule in rules if isinstance(rule, HostRule)) for rules in (config.network_allow, config.network_deny)
     )
     proxy, notes = _proxy(config.upstream_proxy, environment)
+    variables: dict[str, str] = {}
+    for client in config.network_presets:
+        from ringfence.policy.presets import preset  # few policies have any
+
+        found = preset(client, home, tuple(roots))
+        allow += found.rules
+        notes += found.notes
+        variables |= found.variables
     notes += [
         f"network.deny: {closing.said} closes all of {rule.said} in network.allow."
         for rule in allow
@@ -36,7 +50,7 @@ def resolve_network(config: SandboxConfig, environment: Mapping[str, str] = os.e
         publish=tuple(_absolute(entry) for entry in config.network_publish),
         announce=config.egress_proxy,
     )
-    return policy, tuple(notes)
+    return policy, tuple(notes), variables
 
 
 def _proxy(said: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -145,7 +145,7 @@ class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
         about("What may not be reached, in the same words; without a port, on every one. It wins over all that opens."),
     ] = []
     presets: Annotated[
-        list[Literal["pip", "npm", "cargo", "go", "maven", "apt"]],
+        list[Literal["pip", "uv", "npm", "cargo", "go", "maven", "apt"]],
         about("Clients whose own settings on this machine name further hosts that may be reached."),
     ] = []
     on_unknown_domain: Annotated[
