@@ -46,7 +46,9 @@ def command(pick: random.Random) -> str:
     after = pick.choice(
         ("", "", "", *(f" {op}{pick.choice(('', ' '))}{pick.choice(FILES)}" for op in (">", ">>", "2>", "&>", ">|")))
     )
-    more = pick.choice(("", "", "", " x", " 'y z' >f1 z", " 2>&1", " >/dev/null w", " <<< 'in'", " <<'E'\n$(a)\nE\n"))
+    more = pick.choice(
+        ("", "", "", " x", " 'y z' >f1 z", " 2>&1", " >/dev/null w", " <<< 'in'", " - <<'E'\n(x)\nE\n", " <<'E'\n$(a)\nE\n")
+    )
     if pick.random() < 0.1:
         return pick.choice(("cd d1", "cd d1/d2", "cd ..", "cd d1 && cd d2", "true", ":", "command a x", "env a x", "nice -n 1 a x"))
     return f"{before}{name} {words}{after}{more}"

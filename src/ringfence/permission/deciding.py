@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ringfence.permission.acts import EFFECTS, Act, Decision, strictest
 from ringfence.permission.confined import Cover
 from ringfence.permission.places import View
-from ringfence.permission.programs import BUILTINS, DEVICE, Mention, mentions
+from ringfence.permission.programs import BUILTINS, DEVICE, SILENT, Mention, mentions
 from ringfence.permission.shell import Command, Doubt, Redirect
 from ringfence.permission.wrappers import LOOKED_THROUGH, program_name
 from ringfence.policy.permissions import Rule
@@ -22,8 +22,6 @@ from ringfence.policy.permissions import Rule
 if TYPE_CHECKING:
     from ringfence.permission.words import Word
 
-SILENT = re.compile(r"/dev/(null|zero|full|random|urandom|stdin|stdout|stderr|tty|fd/\d+)")
-"""Devices of every box (null(4), fd(4)): what is read from them or written to them is kept nowhere."""
 HARMLESS_SETTINGS = re.compile(
     r"LC_\w+|LANG|LANGUAGE|TZ|CI|NO_COLOR|FORCE_COLOR|CLICOLOR(_FORCE)?|TERM|COLUMNS|LINES|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
     r"|PYTHONHASHSEED|NODE_ENV|RUST_BACKTRACE|RUST_LOG|DEBIAN_FRONTEND|CARGO_TERM_COLOR|DEBUG|VERBOSE|SOURCE_DATE_EPOCH"
@@ -62,7 +60,7 @@ class Judge:
         doubt = next(iter(command.doubts), None)
         why = f"{outside}; no rule lets it through" if outside else "no rule matches it"
         if doubt:
-            return self._unclear(Doubt(f"{doubt.why}; {outside}" if outside else doubt.why), act)
+            return self._unclear(Doubt(f"{doubt.why}; {outside}" if outside else doubt.why, firm=True), act)
         return Decision(self.default, "default", why, act)
 
     def redirect(self, redirect: Redirect) -> Decision | None:

@@ -37,7 +37,8 @@ LEAVES: dict[str, tuple[str, ...]] = {
     "git": ("push", "send-email", "send-pack", "svn", "p4", "instaweb", "daemon"),
     "npm": ("publish", "unpublish", "deprecate", "login", "adduser", "token", "owner", "access", "dist-tag"),
     "pnpm": ("publish", "login"), "yarn": ("publish", "npm", "login"), "cargo": ("publish", "login", "owner", "yank"),
-    "poetry": ("publish",), "uv": ("publish",), "flit": ("publish",), "hatch": ("publish",), "gem": ("push", "yank", "signin"),
+    "poetry": ("publish",), "mkdocs": ("gh-deploy",), "uv": ("publish",), "flit": ("publish",), "hatch": ("publish",),
+    "gem": ("push", "yank", "signin"),
     "helm": ("install", "upgrade", "uninstall", "rollback", "push"), "mvn": ("deploy",), "dotnet": ("nuget",),
     **dict.fromkeys((
         "gh", "glab", "hub", "twine", "docker", "podman", "nerdctl", "docker-compose", "kubectl", "oc", "terraform", "tofu",
@@ -73,6 +74,8 @@ URL = re.compile(
     re.IGNORECASE,
 )
 SSH = re.compile(r"(?:[\w.-]+@)(?P<host>[\w.-]+):")
+SILENT = re.compile(r"/dev/(null|zero|full|random|urandom|stdin|stdout|stderr|tty|fd/\d+)")
+"""Devices of every box (null(4), fd(4)): what is read from them or written to them is kept nowhere."""
 DEVICE = re.compile(r"/dev/(?:tcp|udp)/(?P<host>[^/]+)/(?P<port>\d+)")
 
 
@@ -105,7 +108,7 @@ def mentions(words: Sequence[Word]) -> Iterator[Mention]:
             continue
         at = next((at for at, each in enumerate(operands) if each is word), None)
         for path in places(text):
-            if URL.search(path) or SSH.match(path):
+            if URL.search(path) or SSH.match(path) or SILENT.fullmatch(path):
                 continue
             last = name in WRITES_LAST and at == len(operands) - 1 > 0
             if (name == "dd" and text.startswith("of=")) or (at is not None and (changes or last)):
@@ -118,14 +121,18 @@ def mentions(words: Sequence[Word]) -> Iterator[Mention]:
 
 def leaves(words: Sequence[Word]) -> bool:
     """Whether a command certainly acts outside of the box that it runs in."""
+    if module := _module(words):
+        return leaves(module)
+    if "/" in words[0].raw and not re.match(r"/(usr/)?(local/)?s?bin/", words[0].known or ""):
+        return False  # a program of the project that is called like one that does
     return _is_one_of(words, LEAVES) and (_verb(words) or "-") not in LOCAL.get(program_name(words[0]) or "", ())
 
 
 def fetches(words: Sequence[Word]) -> bool:
     """Whether a command certainly needs a host."""
     name = program_name(words[0]) or ""
-    if name in ("python", "python3") and len(words) > 3 and words[1].text == "-m":
-        return fetches(words[2:])
+    if module := _module(words):
+        return fetches(module)
     if any(word.text in ("--offline", "--no-index", "--version", "--help", "-h", "-V") for word in words[1:]):
         return False
     if name in ("pip3",):
@@ -133,6 +140,12 @@ def fetches(words: Sequence[Word]) -> bool:
     if name == "uv" and _verb(words) == "pip":
         return fetches(tuple(word for word in words[1:]))
     return _is_one_of(words, FETCHES)
+
+
+def _module(words: Sequence[Word]) -> Sequence[Word]:
+    """The words of `python -m` from the module on, which is a program like others."""
+    found = re.fullmatch(r"python[\d.]*", program_name(words[0]) or "") is not None and len(words) > 2 and words[1].text == "-m"
+    return words[2:] if found else ()
 
 
 def _is_one_of(words: Sequence[Word], table: dict[str, tuple[str, ...]]) -> bool:

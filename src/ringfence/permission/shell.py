@@ -108,7 +108,8 @@ def _gaps(root: Node, source: bytes) -> Iterator[Doubt]:
     """Whatever lies between the tokens and is no blank: the parser skipped what bash would not."""
     at = 0
     for node in _leaves(root):
-        if node.start_byte > at and re.sub(rb"\\\n", b"", source[at : node.start_byte]).strip(b" \t\n"):
+        skipped = re.sub(rb"\\\n", b"", source[at : node.start_byte]) if node.start_byte > at else b""
+        if skipped.strip(b" \t\n") and not (node.type in ("<<", "<<-") and DASH.fullmatch(skipped)):
             yield Doubt("a part of it is skipped by the parser", firm=True)
             return
         at = max(at, node.end_byte)
@@ -116,6 +117,8 @@ def _gaps(root: Node, source: bytes) -> Iterator[Doubt]:
         yield Doubt("its end is not read by the parser", firm=True)
 
 
+DASH = re.compile(rb"[ \t]+-[ \t]+")
+"""A word that the parser drops before a here-document: `python - <<EOF`."""
 WHOLE = ("string", "raw_string", "ansi_c_string", "heredoc_body", "comment")
 
 
@@ -246,7 +249,7 @@ class _Reader:
         else:
             self.variables[self.raw(name)] = known
         if self.raw(name) in DECIDES_WHAT_STARTS:
-            self.doubts.append(Doubt(f"it sets {self.raw(name)}, which decides what a name starts", firm=True))
+            self.doubts.append(_starts_others(self.raw(name)))
 
     def inner(self, node: Node, folders: Folders, depth: int) -> None:
         """The commands of substitutions anywhere below a node."""
@@ -277,6 +280,7 @@ class _Reader:
         name = words[0].known if words else None
         if words and words[0].raw in RESERVED:
             self.doubts.append(Doubt("it cannot be parsed", firm=True))
+        self.doubts += [_starts_others(each) for each in assigned if each in DECIDES_WHAT_STARTS]
         if name in EVALUATES and any(re.search(r"\$\(|`", word.text or "") for word in words):
             self.doubts.append(EVALUATED)
         if name in self.functions:
@@ -335,6 +339,8 @@ class _Reader:
                 self.inner(child, folders, depth)
             elif child.type == "heredoc_redirect":
                 fed, stdin = True, self.document(child, folders, depth)
+                if re.search(rb"[ \t]-[ \t]+\Z", self.source[: child.start_byte]):
+                    more.append(literal("-"))
                 more += [self.word(each) for each in child.children_by_field_name("argument")]
                 for each in child.named_children:
                     if each.type == "file_redirect":
@@ -420,6 +426,10 @@ LOOSE = Doubt("it is given what is known only when it runs")
 WORDS = ("word", "number", "string", "raw_string", "concatenation", *EXPANDS)
 DECIDES_WHAT_STARTS = ("PATH", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
     "PROMPT_COMMAND", "BASH_FUNC", "CDPATH", "HOME", "PWD", "OLDPWD")  # fmt: skip
+
+
+def _starts_others(name: str) -> Doubt:
+    return Doubt(f"it sets {name}, which decides what a name starts", firm=True)
 
 
 def _named(node: Node) -> Iterator[Node]:
