@@ -71,9 +71,10 @@ class Offer:
         notes: tuple[str, ...] = ()
         try:
             result = yield from wider.run(command, callbacks)
-            notes = yield from _back(world, wider)
+            notes = yield from back(world, wider)
         finally:
-            yield from ended(world, wider)
+            yield from wider.close()
+            told(world, wider)
         refused = f"the first run ({_how(first)}) was refused {plain(self.denial.target)}"
         said = f"It ran twice: {refused}; this is the second, with {self.grant}."
         created = _union(first.files_created, result.files_created)
@@ -175,12 +176,10 @@ def _is_as_named(wider: LocalWorld, found: Offer) -> bool:
     return all(path in opened for path in entries if os.fspath(path) in found.grant)
 
 
-def ended(world: LocalWorld, wider: LocalWorld) -> Waits[None]:
-    """End the second box; what was seen in it is told of the first one too."""
-    told, inferred = wider.told, wider.inferred
-    yield from wider.close()
-    world.told += [*told, *wider.untold]
-    world.inferred += inferred
+def told(world: LocalWorld, wider: LocalWorld) -> None:
+    """What was seen in the second box, which has ended, is told of the first one too."""
+    world.told += [*wider.told, *wider.untold]
+    world.inferred += wider.inferred
 
 
 def _private(world: LocalWorld, wider: LocalWorld) -> Iterator[str]:
@@ -198,7 +197,7 @@ def _private(world: LocalWorld, wider: LocalWorld) -> Iterator[str]:
         yield COPIES
 
 
-def _back(world: LocalWorld, wider: LocalWorld) -> Waits[tuple[str, ...]]:
+def back(world: LocalWorld, wider: LocalWorld) -> Waits[tuple[str, ...]]:
     """Carry back what the second run changed in private folders; a note for each that could not be."""
     notes = []
     for folder in _private(world, wider):

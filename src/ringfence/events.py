@@ -16,11 +16,15 @@ MOST_DENIALS = 100
 
 
 class HookEvent(StrEnum):
-    """What a handler can be told of. The order for one box: its start, for each run its denials and then the run, its end."""
+    """What a handler can be told of. The order for one box: its start, for each run its denials and then the run, its end.
+
+    Questions come when they have their answer.
+    """
 
     SANDBOX_START = "sandbox_start"
     SANDBOX_DENIAL = "sandbox_denial"
     SANDBOX_EXEC = "sandbox_exec"
+    SANDBOX_QUESTION = "sandbox_question"
     SANDBOX_END = "sandbox_end"
 
 
@@ -59,6 +63,18 @@ class SandboxExecData(TypedDict):
     language: str
     text: str
     text_omitted: int
+
+
+class SandboxQuestionData(TypedDict):
+    """Somebody was asked, and this came back after so many seconds; a refusal too, of an approver or for a bound.
+
+    question and answer are those of ringfence.permission.questions. An async handler is called in a thread, under asyncio.
+    """
+
+    box: str | None
+    question: Any
+    answer: Any
+    seconds: float
 
 
 class SandboxEndData(TypedDict):

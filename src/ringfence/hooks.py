@@ -35,6 +35,7 @@ from ringfence.events import (
     SandboxDenialData,
     SandboxEndData,
     SandboxExecData,
+    SandboxQuestionData,
     SandboxStartData,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     "SandboxDenialData",
     "SandboxEndData",
     "SandboxExecData",
+    "SandboxQuestionData",
     "SandboxStartData",
 ]
 

@@ -13,6 +13,7 @@ from ringfence.outcome import Cancelled, Denial, Outcome, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.command import Command
 from ringfence.process.wait import Readable, Waits
+from ringfence.values import replace
 from ringfence.world.local import Callback, LocalWorld, Opened, open_world
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Observed(Opened):
         self._hooks: HookManager | None = None
         self.hooks = hooks
         self._permits: Permits | None = None
+        self._first: LocalWorld | None = None  # that of the box which this one is a wider second of
         if permissions is not None or approver is not None or self.config.permissions or self.config.escalation != "none":
             from ringfence.permits import permits  # a box that asks nobody loads none of it
 
@@ -122,6 +124,35 @@ class Observed(Opened):
         permit = self._permits.permit(world, "argv", command)
         yield from permit if self._recording is None else self._recording.permitting(command, permit)
 
+    def _escalating(self, result: Result) -> Waits[tuple[SandboxConfig, LocalWorld] | None]:
+        world = self._open()
+        found = None if self._permits is None else (yield from self._permits.escalate(world, result))
+        return None if found is None else (replace(found[0].config, escalation="none"), found[1])
+
+    def _becomes_second(self, first: Observed, config: SandboxConfig, world: LocalWorld) -> None:
+        """Be the box that was granted to another one."""
+        assert first._permits is not None
+        self._world, self._first, self._permits = world, first._open(), first._permits.of_second(config)
+        if self._trace is not None:
+            from ringfence.recording import Recording
+
+            self._recording = Recording(self._trace, world, config, None, 0.0)
+        self._say_started()
+
+    def _carried_back(self) -> Waits[None]:
+        """Before a second box ends: what it has in private folders is the first one's again. Never raises for files."""
+        if self._first is not None and self._world is not None and not self._first.closed:
+            from ringfence import escalation
+
+            yield from escalation.back(self._first, self._world)
+
+    def _second_has_ended(self) -> None:
+        if self._first is not None and self._world is not None:
+            from ringfence import escalation
+
+            escalation.told(self._first, self._world)
+            self._first = None
+
     def _file_permitted(self, kind: Literal["read", "write"], path: str | os.PathLike[str]) -> Waits[None]:
         """Until a file may be read or written by a call. Raises NotPermittedError, OutsideError."""
         world = self._open()
@@ -132,6 +163,12 @@ class Observed(Opened):
         """Told without waiting, in the thread of the call that asked."""
         if self._recording is not None:
             self._recording.asked(question, answer, seconds)
+        if self._hooks is not None:
+            from ringfence.events import HookEvent
+
+            data = {"box": self._id, "question": question, "answer": answer, "seconds": seconds}
+            with _Said(self._hooks, in_loop=False) as said:
+                said.send(HookEvent.SANDBOX_QUESTION, data)
 
     def _say_started(self) -> None:
         """Told without waiting: a box that is open and not yet in its caller's hands must not be lost to a cancellation."""

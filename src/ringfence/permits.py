@@ -6,8 +6,9 @@ is waited for as data, so that one routine serves a blocking caller and any even
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import NotPermittedError
 from ringfence.for_model import quoted
@@ -41,7 +42,8 @@ def permits(
         raise TypeError(f"ceiling must be a SandboxConfig, not {type(ceiling).__name__}.")
     if config.permissions:
         given = given.joined(config.permissions) if given is not None else PermissionManager(config.permissions)
-    return Permits(config, (given,) if given is not None else (), approver, ceiling, told)
+    asked: Any = approver if approver is not None else given.approver if given is not None else None
+    return Permits(config, (given,) if given is not None else (), Questions(asked, told=told), ceiling)
 
 
 class Permits:
@@ -51,14 +53,13 @@ class Permits:
         self,
         config: SandboxConfig,
         managers: Iterable[PermissionManager],
-        approver: Approver | None,
+        questions: Questions,
         ceiling: SandboxConfig | None,
-        told: Told,
     ) -> None:
         self.config, self.ceiling = config, ceiling
         self.managers = tuple(managers)
-        own = (each.approver for each in self.managers if each.approver is not None)
-        self.questions = Questions(approver if approver is not None else next(own, None), told=told)  # type: ignore[arg-type]
+        self.questions = questions
+        self._first = True
 
     def run(
         self, world: LocalWorld, kind: Kind, command: Command, callbacks: tuple[Callback | None, Callback | None]
@@ -86,6 +87,29 @@ class Permits:
             return found, ""
         return None, f"It was not run again with {found.grant}: {answer.why or 'the answer was no'}."
 
+    def escalate(self, world: LocalWorld, result: Result) -> Waits[tuple[Offer, LocalWorld] | None]:
+        """What is granted for a run that is over, and the open box that has it; None where nothing may be asked.
+
+        Raises NotPermittedError where it is refused, and what making a box raises.
+        """
+        if self.config.escalation == "none":
+            return None
+        from ringfence import escalation  # as above
+
+        shown = shlex.join(result.argv)
+        found, note = yield from self.widening(world, result, shown)
+        if found is None:
+            if note:
+                raise NotPermittedError(note, act=shown, why=note, asked=True)
+            return None
+        return found, (yield from escalation.widened(world, found))
+
+    def of_second(self, config: SandboxConfig) -> Permits:
+        """Those of the box that was granted: the command was agreed to, and asked about are hosts alone, within the same bounds."""
+        second = Permits(replace(config, escalation="none"), (), self.questions, None)
+        second._first = False
+        return second
+
     def permit(self, world: LocalWorld, kind: Kind, command: Command, run: Run | None = None) -> Waits[None]:
         """Return if a command may be started. Raises NotPermittedError."""
         if self.managers:
@@ -100,8 +124,9 @@ class Permits:
             yield from self._decided(decision, f"{kind} {path}", None)
 
     def close(self) -> None:
-        """The box has ended."""
-        self.questions.close()
+        """The box has ended; with the first one its questions end, and those of a second."""
+        if self._first:
+            self.questions.close()
 
     def _decided(self, decision: Decision, shown: str, run: Run | None) -> Waits[None]:
         if decision.effect == "allow":

@@ -114,7 +114,7 @@ class Sandbox(Observed):
         return box
 
     async def __aenter__(self) -> Sandbox:
-        if self._id is not None:
+        if self._id is not None or self._first is not None:
             self._open()
             return self
         await self._make()
@@ -144,7 +144,9 @@ class Sandbox(Observed):
             self._permits.close()
         if self._world is not None and not self._world.closed:
             with CancelScope(shield=True):
+                await awaiting(self._carried_back())
                 await awaiting(self._world.close())
+                self._second_has_ended()
                 await awaiting(self._say_ended())
 
     @property
@@ -235,6 +237,21 @@ class Sandbox(Observed):
         command = asking.argv(argv, None, cwd, env, timeout, terminal)
         await awaiting(self._permitted(command))
         return await Process.start(self._starts(), command)
+
+    async def escalate(self, result: Result) -> Sandbox | None:
+        """Ask whether what result was refused may be had; the box that is wider by it, open, or None where nothing may be asked.
+
+        result: of a process that was spawned; run() and its like ask by themselves where config.escalation says so. The new box is
+        used like any other, in a `with` block; when it ends, what it has in private folders is this one's again. Raises
+        NotPermittedError where it is refused, and what making a box raises.
+        """
+        found = await awaiting(self._escalating(result))
+        if found is None:
+            return None
+        box = Sandbox(found[0], hooks=self.hooks, trace=self._trace)
+        box._opened_in = self._opened_in
+        box._becomes_second(self, *found)
+        return box
 
     async def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file, at most 32 MiB; bytes that are not UTF-8 become replacement characters."""

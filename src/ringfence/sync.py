@@ -75,7 +75,7 @@ class Sandbox(Observed):
         return box
 
     def __enter__(self) -> Sandbox:
-        if self._id is not None:
+        if self._id is not None or self._first is not None:
             self._open()
             return self
         self._make()
@@ -100,7 +100,9 @@ class Sandbox(Observed):
         if self._permits is not None:
             self._permits.close()
         if self._world is not None and not self._world.closed:
+            blocking(self._carried_back())
             blocking(self._world.close())
+            self._second_has_ended()
             blocking(self._say_ended())
 
     @property
@@ -167,6 +169,15 @@ class Sandbox(Observed):
         command = asking.argv(argv, None, cwd, env, timeout, terminal)
         blocking(self._permitted(command))
         return Process(self._starts(), command)
+
+    def escalate(self, result: Result) -> Sandbox | None:
+        """Ask for what a spawned process was refused; see ringfence.Sandbox.escalate."""
+        found = blocking(self._escalating(result))
+        if found is None:
+            return None
+        box = Sandbox(found[0], hooks=self.hooks, trace=self._trace)
+        box._becomes_second(self, *found)
+        return box
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
         """The text of a regular file; see ringfence.Sandbox.read_file."""

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed", "permits"},
-    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording", "trace"},
+    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording", "trace", "escalation"},
     "recording": LEAVES | {"policy", "process", "world", "permission", "trace"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed", "escalation"},
     "escalation": LEAVES | {"policy", "process", "world", "permission"},

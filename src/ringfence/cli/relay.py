@@ -178,9 +178,10 @@ def lent(
     try:
         yield
     finally:
-        approver.close()
+        approver.pause()
         with gate:
             relay.gate = None
+        approver.hold = nullcontext
 
 
 def piped(process: Process, approver: CliApprover | None = None) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ringfence.cli import asking, running
@@ -50,8 +51,26 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
         except CommandError as error:  # it was not started
             running.summary(error.result.denials, ())
             return running.complain(error)
+        if approver is not None and not result.ok:
+            result = _once_more(box, argv, approver, result, at_terminal=at_terminal)
         changes = running.changes_of(box)
     return running.status_of(result, box.denials(), changes)
+
+
+def _once_more(box: Sandbox, argv: list[str], approver: CliApprover, result: Result, *, at_terminal: bool) -> Result:
+    """The second run, where somebody grants what the first one was refused; else the first result."""
+    approver.resume()  # the command and its terminal are done with
+    try:
+        wider = box.escalate(result)
+    except RingfenceError as error:
+        from ringfence.cli.shown import shown  # only where something was refused
+
+        print(f"ringfence: {shown(error.message)}", file=sys.stderr)
+        return result
+    if wider is None:
+        return result
+    with wider:
+        return _at_terminal(wider, argv, approver) if at_terminal else _piped(wider, argv, approver)
 
 
 def _at_terminal(box: Sandbox, argv: list[str], approver: CliApprover | None) -> Result:

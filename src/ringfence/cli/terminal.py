@@ -89,7 +89,7 @@ class Session:
     def _until_stopped(self) -> bool:
         """Whether the command has ended; else it was stopped."""
         relay, process = self.relay, self.process
-        while process.poll() is None:
+        while not process.has_ended():  # its result is made when all that it said has been read
             if process.stopped:
                 return False
             relay.source = IN if self.raw else -1
@@ -101,6 +101,8 @@ class Session:
 
     def _show(self, data: bytes) -> None:
         self.process.passed(data)  # for the trace
+        if self.approver:
+            self.process.hinted(data)  # what it says it was refused may be asked for
         # A program that has taken the terminal over reads it byte by byte.
         line_mode = bool(termios.tcgetattr(self.process.stdout.fileno())[3] & termios.ICANON)
         write_all(OUT, self.shown.feed(data, line_mode=line_mode))

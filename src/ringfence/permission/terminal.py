@@ -63,7 +63,7 @@ class CliApprover:
         self.mark = _drawn()
         self._guard = threading.RLock()  # withdraw() may be called by the handler of a signal
         self._wakes: dict[int, int] = {}
-        self._closed = False
+        self._paused = False
         self._gone: deque[Question] = deque(maxlen=64)  # withdrawn before they were begun
 
     def ask(self, question: Question) -> Answer:
@@ -71,7 +71,7 @@ class CliApprover:
         until = time.monotonic() + question.deadline_seconds
         woken, wake = os.pipe()
         with self._guard:
-            if self._closed or any(each is question for each in self._gone):
+            if self._paused or any(each is question for each in self._gone):
                 os.write(wake, b"\0")
             self._wakes[id(question)] = wake
         try:
@@ -91,10 +91,14 @@ class CliApprover:
                 if each in self._wakes:
                     os.write(self._wakes[each], b"\0")
 
-    def close(self) -> None:
-        """Ask nothing from now on: what is asked now is withdrawn, and everything later is refused."""
-        self._closed = True
+    def pause(self) -> None:
+        """Ask nothing until resume(): what is asked now is withdrawn, and what comes is refused."""
+        self._paused = True
         self.withdraw()
+
+    def resume(self) -> None:
+        """Ask again."""
+        self._paused = False
 
     def _in_turn(self, question: Question, woken: int, until: float) -> Answer:
         while not _asking.acquire(timeout=0.05):

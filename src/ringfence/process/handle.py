@@ -69,6 +69,10 @@ class Handle:
         if self._run.observer is not None:
             self._run.observer.saw(2, data)
 
+    def hinted(self, data: bytes) -> None:
+        """The same of what was read of its terminal, where stderr is not told from the rest; for nothing but denials."""
+        self._run.said = (self._run.said + data)[-MAX_SAID:]
+
     def passed(self, data: bytes) -> None:
         """Take note of what was read of its stdout by the descriptor alone, for the trace; as heard() of stderr."""
         if self._run.observer is not None:
