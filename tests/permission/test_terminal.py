@@ -26,7 +26,7 @@ PREPARE
 answer = approver.ask(question)
 sys.stdout.write(f"<<{answer.choice}: {answer.why}>>")
 sys.stdout.flush()
-sys.stdin.readline()
+threading.Event().wait()
 """
 READY = b"or no [no]: "
 

@@ -150,6 +150,19 @@ def test_a_refused_run_is_told_to_hooks_as_one_that_failed(workspace: Path) -> N
     assert seen == [("touch mark", "not-permitted")]
 
 
+def test_hooks_see_each_question_with_its_answer(workspace: Path) -> None:
+    seen: list[tuple[str, str]] = []
+    manager = hooks.HookManager()
+    manager.on(
+        hooks.HookEvent.SANDBOX_QUESTION,
+        lambda context: seen.append((context.data["question"].what, context.data["answer"].choice)),
+    )
+    with boxed(workspace, permissions=PermissionManager(), approver=AlwaysApprover(), hooks=manager) as box:
+        assert box.run(MARK).ok
+    until(lambda: len(seen) == 1)
+    assert seen == [("touch mark", "once")]
+
+
 @pytest.mark.parametrize("given", [{"permissions": "allow"}, {"approver": "yes"}, {"approver": print}])
 def test_what_is_no_manager_or_approver_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(TypeError):

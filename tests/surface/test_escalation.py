@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence import Answer, NeverApprover, Question, Result, Sandbox, SandboxConfig, SandboxLimits, sync
+from ringfence import Answer, NeverApprover, Question, Result, Sandbox, SandboxConfig, SandboxLimits, errors, sync
 from ringfence.outcome import Denial
 
 ESCALATION = "one_time_approval"
@@ -249,3 +249,40 @@ async def test_on_the_awaiting_surface_too(workspace: Path, outside: Path) -> No
     assert len(asked.questions) == 1
     async with Sandbox(config(workspace), approver=NeverApprover()) as box:
         assert not (await box.run(["cat", str(outside)])).ok
+
+
+def test_a_spawned_process_is_asked_about_by_its_caller(workspace: Path, outside: Path) -> None:
+    asked = Asked()
+    with sync.Sandbox(config(workspace), approver=asked) as box:
+        box.execute_command("echo carried > ~/kept").raise_for_status()
+        with box.spawn(["cat", str(outside)]) as process:
+            process.stderr.read()
+            result = process.wait()
+        wider = box.escalate(result)
+        assert wider is not None
+        with wider, wider.spawn(["sh", "-c", f"cat {outside} ~/kept; echo back > ~/kept"]) as process:
+            assert process.stdout.read() == b"what lies outside\ncarried\n"
+        assert len(asked.questions) == 1, "what was granted is not asked again"
+        assert box.execute_command("cat ~/kept").stdout == "back\n"
+        with pytest.raises(errors.SandboxClosedError):
+            wider.run(["true"])
+        assert box.escalate(box.run(["true"])) is None
+
+
+async def test_a_spawned_process_is_asked_about_on_the_awaiting_surface_too(workspace: Path, outside: Path) -> None:
+    async with Sandbox(config(workspace), approver=Asked("no")) as box:
+        async with await box.spawn(["cat", str(outside)]) as process:
+            async for _ in process.stderr:
+                pass
+            result = await process.wait()
+        with pytest.raises(errors.NotPermittedError, match="not run again"):
+            await box.escalate(result)
+    async with Sandbox(config(workspace), approver=Asked()) as box:
+        async with await box.spawn(["cat", str(outside)]) as process:
+            async for _ in process.stderr:
+                pass
+            result = await process.wait()
+        wider = await box.escalate(result)
+        assert wider is not None
+        async with wider:
+            assert (await wider.run(["cat", str(outside)])).ok

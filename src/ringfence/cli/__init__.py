@@ -122,8 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RingfenceError as error:
         from ringfence.cli.running import complain
 
-        complain(error)
-        return OURS
+        return complain(error)
     except KeyboardInterrupt:
         return 130  # as a shell shows a command that SIGINT ended
     except BrokenPipeError:

@@ -48,11 +48,11 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
         try:
             result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
+            if approver is not None and not result.ok:
+                result = _once_more(box, argv, approver, result, at_terminal=at_terminal)
         except CommandError as error:  # it was not started
             running.summary(error.result.denials, ())
             return running.complain(error)
-        if approver is not None and not result.ok:
-            result = _once_more(box, argv, approver, result, at_terminal=at_terminal)
         changes = running.changes_of(box)
     return running.status_of(result, box.denials(), changes)
 
@@ -60,6 +60,8 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 def _once_more(box: Sandbox, argv: list[str], approver: CliApprover, result: Result, *, at_terminal: bool) -> Result:
     """The second run, where somebody grants what the first one was refused; else the first result."""
     approver.resume()  # the command and its terminal are done with
+    if not at_terminal and not _from_its_start():
+        return result
     try:
         wider = box.escalate(result)
     except RingfenceError as error:
@@ -69,8 +71,21 @@ def _once_more(box: Sandbox, argv: list[str], approver: CliApprover, result: Res
         return result
     if wider is None:
         return result
+    print("ringfence: it runs again, from the start, with what was granted", file=sys.stderr)
     with wider:
         return _at_terminal(wider, argv, approver) if at_terminal else _piped(wider, argv, approver)
+
+
+def _from_its_start() -> bool:
+    """Whether the command's input can be read once more: none, or a file, which is set back to where it began."""
+    from ringfence.cli import relay
+
+    if relay.caller_input() >= 0:
+        try:
+            os.lseek(0, 0, os.SEEK_SET)
+        except OSError:  # a pipe
+            return False
+    return True
 
 
 def _at_terminal(box: Sandbox, argv: list[str], approver: CliApprover | None) -> Result:

@@ -202,12 +202,15 @@ class _Prompt:
         title = f"---- ringfence asks, mark {self.mark} "
         self._say(title.ljust(min(columns, 100) - 1, "-"), _said(question))
         notes: list[str] = []
-        for text in (question.what, *_acts(question)):
+        for text in (question.what, *_parts(question)):
             found = spelled(text, columns, whole=whole)
             self._say(*found.rows)
             notes += found.notes
+        refused = question.kind == "escalation"
+        if refused:
+            self._say(*_labelled("it was refused:", ", ".join(map(str, question.acts)) or "something", columns))
         if question.rule:
-            self._say(*_labelled("asked by rule:", question.rule, columns))
+            self._say(*_labelled("by rule:" if refused else "asked by rule:", question.rule, columns))
         if question.grant:
             self._say(*_labelled("a yes allows, and nothing else:", question.grant, columns))
         if question.wish:
@@ -232,9 +235,9 @@ def _said(question: Question) -> str:
     return "This was refused something. May it run again, FROM THE START, with one more right?"
 
 
-def _acts(question: Question) -> Iterator[str]:
+def _parts(question: Question) -> Iterator[str]:
     """The acts of a line, where they are not the line itself."""
-    if len(question.acts) > 1:
+    if len(question.acts) > 1 and question.kind == "command":
         yield "acts: " + "\nacts: ".join(str(act) for act in question.acts)
 
 
