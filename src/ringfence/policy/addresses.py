@@ -68,6 +68,26 @@ def special(address: str) -> str:
     return next((kind for each in faces(address) if (kind := _kind(each))), "")
 
 
+@lru_cache(maxsize=4096)
+def _parsed(network: str) -> tuple[int, int, int]:
+    """A network as its version, its number without the bits of hosts, and how many those are."""
+    parsed = ip_network(network)
+    return parsed.version, int(parsed.network_address), parsed.max_prefixlen - parsed.prefixlen
+
+
+@lru_cache(maxsize=1024)
+def _number(address: str) -> tuple[int, int]:
+    parsed = ip_address(address)
+    return parsed.version, int(parsed)
+
+
+def holds(network: str, address: str) -> bool:
+    """Whether an address is in a network, both as text. Raises ValueError for what is none."""
+    (version, base, bits), (of, number) = _parsed(network), _number(address)
+    return version == of and number >> bits == base >> bits
+
+
+@lru_cache(maxsize=1024)
 def faces(address: str) -> tuple[IPv4Address | IPv6Address, ...]:
     """An address and the IPv4 one that it carries, the latter alone where the kernel would connect to that."""
     whole = ip_address(address)

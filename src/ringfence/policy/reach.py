@@ -151,14 +151,9 @@ def targets(rule: HostRule, host: Name | Address) -> bool:
         return bool(rule.host) and names(rule.host, host.text)
     if rule.host:
         return False
-    return _holds(rule.address, host.text)
+    from ringfence.policy.addresses import holds
 
-
-def _holds(network: str, address: str) -> bool:
-    from ipaddress import ip_address, ip_network
-
-    found, of = ip_address(address), ip_network(network)
-    return found.version == of.version and found in of
+    return holds(rule.address, host.text)
 
 
 def _missing(rule: HostRule, asked: Asked) -> str:
@@ -235,10 +230,10 @@ def _is_of_port(policy: NetworkPolicy, asked: Asked) -> bool:
 
 def _named(policy: NetworkPolicy, asked: Asked, address: str) -> bool:
     """Whether address rules name all that an address is: itself, and the IPv4 one that it carries where that is not public."""
-    from ringfence.policy.addresses import faces, special
+    from ringfence.policy.addresses import faces, holds, special
 
     return all(
-        any(rule.address and _holds(rule.address, str(face)) and not _missing(rule, asked) for rule in policy.allow)
+        any(rule.address and holds(rule.address, str(face)) and not _missing(rule, asked) for rule in policy.allow)
         for face in faces(address)
         if special(str(face))
     )
