@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from egress.spellings import ADDRESSES, NAMED
 from ringfence.errors import ConfigError
 from ringfence.policy.addresses import faces, special
+from ringfence.policy.hostrules import written
 from ringfence.policy.hosts import Address, Name, normalise
 from ringfence.policy.network import NetworkPolicy, from_wire, to_wire
 from ringfence.policy.reach import Asked, Verdict, answers_name, decide, likely_scheme, may_dial, plain_path
 from ringfence.policy.resolve_network import resolve_network
 from ringfence.sync import SandboxConfig
+from ringfence.trace.bodies import plain as recorded
 
 PUBLIC = "93.184.215.14"
 NOT_PUBLIC = {
@@ -240,6 +242,18 @@ def test_a_rule_that_means_nothing_or_two_things_is_refused(entry: object) -> No
     for name in ("network_allow", "network_deny"):
         with pytest.raises(ConfigError, match=name):
             SandboxConfig(**{name: [entry]})  # type: ignore[arg-type]
+
+
+def test_a_rule_is_the_same_however_it_is_written_and_recorded() -> None:
+    entries = ["a.example", "*.a.example:22", "10.0.0.0/8", "[2600::1]:80", "2600::/32", "*", METHODS["network_allow"][0],
+               {"host": "a.example", "ech": True}, {"address": "10.0.0.0/8", "ports": [80, 22]}]  # fmt: skip
+    rules = SandboxConfig(network_allow=entries).network_allow
+    assert SandboxConfig(network_allow=[written(rule) for rule in rules]).network_allow == rules  # type: ignore[arg-type]
+    again = SandboxConfig(network_allow=recorded(rules)).network_allow
+    assert again == rules and [rule.said for rule in again] == [rule.said for rule in rules]  # type: ignore[union-attr]
+    for wrong in ({"said": "a"}, recorded(rules)[0] | {"host": "a b"}, recorded(rules)[0] | {"ports": [0]}):
+        with pytest.raises(ConfigError):
+            SandboxConfig(network_allow=[wrong])
 
 
 def test_what_a_refusal_offers_opens_what_was_refused_and_nothing_is_offered_for_metadata() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ringfence.errors import ConfigError
 from ringfence.policy.hosts import Address, BadHostError, normalise
 from ringfence.policy.network import RANGE, HostRule, published
-from ringfence.values import replace
+from ringfence.values import fields, replace
 
 if TYPE_CHECKING:
     from ringfence.policy.config import SandboxConfig
@@ -35,7 +35,10 @@ def host_rule(entry: object, where: str) -> HostRule:
         if isinstance(entry, str):
             return _of_text(entry)
         if isinstance(entry, Mapping):
-            return _of_map(entry, denies=where == "network_deny")
+            whole = {each.name for each in fields(HostRule)} == entry.keys()  # a rule that was recorded, field by field
+            given = {key: value for key, value in entry.items() if key in KEYS and value} if whole else entry
+            rule = _of_map(given, denies=where == "network_deny")
+            return replace(rule, said=str(entry["said"])) if whole else rule
     except BadHostError as error:
         raise ConfigError(f"{where} has {_shown(entry)}: {error}.") from None
     raise ConfigError(f"{where} takes text such as 'example.com:443' or a map with a host, not {entry!r}.")
@@ -92,7 +95,7 @@ def _check_range(text: object) -> None:
 
 def written(rule: HostRule) -> str | dict[str, object]:
     """The rule as a policy file has it: text where that says all of it."""
-    target = rule.host or rule.address.removesuffix("/32").removesuffix("/128")
+    target = rule.host or rule.address.removesuffix("/128" if ":" in rule.address else "/32")
     parts: dict[str, object] = {"host" if rule.host else "address": target}
     parts |= {name: list(getattr(rule, name)) for name in ("ports", "methods", "paths") if getattr(rule, name)}
     parts |= {"ech": True} if rule.ech else {}
