@@ -9,8 +9,8 @@ secrets, protected settings and limits stay as they are, since the second box is
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ringfence import errors
 from ringfence.for_model import plain
@@ -28,6 +28,9 @@ from ringfence.world.trees import carry
 if TYPE_CHECKING:
     from ringfence.process.command import Command
     from ringfence.world.local import Callback
+
+    Recorded: TypeAlias = Callable[[LocalWorld, SandboxConfig, Command, Waits[Result]], tuple[Waits[Result], Callable[[], None]]]
+    """Told of a second box with its config, and of the run in it: the same run, told of, and what tells that the box is gone."""
 
 COPIES = "/.ringfence/copies"
 """Where a box has its own copies of protected settings (confine/protected/plan.py)."""
@@ -60,21 +63,35 @@ class Offer:
         )
 
     def again(
-        self, world: LocalWorld, command: Command, callbacks: tuple[Callback | None, Callback | None], first: Result
+        self,
+        world: LocalWorld,
+        command: Command,
+        callbacks: tuple[Callback | None, Callback | None],
+        first: Result,
+        recorded: Recorded | None = None,
     ) -> Waits[Result]:
-        """The second run of command, after the first. Where it cannot be had, the first result, with a note."""
+        """The second run of command, after the first. Where it cannot be had, the first result, with a note.
+
+        recorded: tells of the second box, and makes of its run one that is told of.
+        """
         try:
             wider = yield from widened(world, self)
         except errors.RingfenceError as error:
             said = f"It was not run again with {self.grant}, though that was granted: {plain(error.message)}"
             return replace(first, notes=(*first.notes, said))
         notes: tuple[str, ...] = ()
+        over: Callable[[], None] | None = None
         try:
-            result = yield from wider.run(command, callbacks)
+            waits = wider.run(command, callbacks)
+            if recorded is not None:
+                waits, over = recorded(wider, self.config, command, waits)
+            result = yield from waits
             notes = yield from back(world, wider)
         finally:
             yield from wider.close()
             told(world, wider)
+            if over is not None:
+                over()
         refused = f"the first run ({_how(first)}) was refused {plain(self.denial.target)}"
         said = f"It ran twice: {refused}; this is the second, with {self.grant}."
         created = _union(first.files_created, result.files_created)

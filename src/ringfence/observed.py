@@ -100,6 +100,8 @@ class Observed(Opened):
             try:
                 recorder, self._own_trace = recorder_of(self.config, self._trace)
                 self._recording = Recording(recorder, world, self.config, name, time.monotonic() - began)
+                if self._permits is not None:
+                    self._permits.recorded = self._recording.further
             except BaseException:
                 self._let_go_of_trace()
                 yield from world.close()

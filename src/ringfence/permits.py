@@ -21,7 +21,7 @@ from ringfence.process.wait import Readable, Waits
 from ringfence.values import replace
 
 if TYPE_CHECKING:
-    from ringfence.escalation import Offer
+    from ringfence.escalation import Offer, Recorded
     from ringfence.outcome import Result
     from ringfence.process.command import Command
     from ringfence.world.local import Callback, LocalWorld
@@ -57,6 +57,7 @@ class Permits:
         ceiling: SandboxConfig | None,
     ) -> None:
         self.config, self.ceiling = config, ceiling
+        self.recorded: Recorded | None = None
         self.managers = tuple(managers)
         self.questions = questions
         self._first = True
@@ -72,7 +73,7 @@ class Permits:
                 return result
             found, note = yield from self.widening(world, result, what(kind, command)[1], run)
             if found is not None:
-                return (yield from found.again(world, command, callbacks, result))
+                return (yield from found.again(world, command, callbacks, result, self.recorded))
             return replace(result, notes=(*result.notes, note)) if note else result
 
     def widening(self, world: LocalWorld, result: Result, shown: str, run: Run | None = None) -> Waits[tuple[Offer | None, str]]:

@@ -95,6 +95,14 @@ class Recording:
             raise
         return one.ended(result)
 
+    def further(
+        self, world: LocalWorld, config: SandboxConfig, command: Command, waits: Waits[Result]
+    ) -> tuple[Waits[Result], Callable[[], None]]:
+        """A second box, for one run again with one right more; see ringfence.escalation."""
+        inner = Recording(self.recorder, world, config, None, 0.0)
+        kind = next((one.kind for one in self._open if one.command is command), "argv")
+        return inner.run(kind, command, waits), inner.close
+
     def permitting(self, command: Command, waits: Waits[None]) -> Waits[None]:
         """The same routine, which permits a command that is started later; a refusal is told of, since nothing follows it."""
         try:
@@ -160,20 +168,20 @@ class _One:
         self._recording, self._recorder = recording, recording.recorder
         self._begun, self.number, self._failed = False, 0, ""
         self._since = time.monotonic()
-        self._kind, self._command = kind, command
+        self.kind, self.command = kind, command
 
     def begin(self) -> None:
         if self._begun:
             return
         self._begun = True
         self._recording._open.append(self)
-        command, recording = self._command, self._recording
+        command, recording = self.command, self._recording
         source = command.request.get("code", command.request.get("script", b""))
         assert isinstance(source, bytes)
-        language = command.shown[0].removeprefix("<").partition(" ")[0] if self._kind == "code" else ""
+        language = command.shown[0].removeprefix("<").partition(" ")[0] if self.kind == "code" else ""
         begun = RunStarted(
             box_row=recording.number,
-            kind=self._kind,
+            kind=self.kind,
             argv=command.shown,
             text=source.decode("utf-8", "surrogateescape"),
             language=language,

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence import errors, sync
+from ringfence import PermissionManager, errors, sync
 from ringfence.outcome import Exited
+from ringfence.permission.questions import Answer, Question
 from ringfence.sync import SandboxConfig, SandboxLimits
 from ringfence.trace import Trace
 from ringfence.trace.reader import Reader, RunRecord
@@ -81,6 +82,56 @@ def test_denials_and_caps_are_recorded_as_the_result_has_them(path: str, workspa
     assert refused.denials and [each["target"] for each in first.denials] == [each.target for each in refused.denials]
     assert second.ended is not None and late.timed_out
     assert second.ended.body["outcome"]["type"] == "CapHit" and second.ended.body["outcome"]["kind"] == "wall"
+
+
+def test_what_was_asked_and_answered_is_recorded_and_what_was_refused_too(path: str) -> None:
+    class Person:
+        def ask(self, question: Question) -> Answer:
+            return Answer("no" if "bad" in question.what else "once", "a person")
+
+    with Trace() as trace, sync.Sandbox(trace=trace, permissions=PermissionManager(), approver=Person()) as box:
+        box.run(["ls", "-la"])
+        with pytest.raises(errors.NotPermittedError):
+            box.run(["touch", "bad"])
+        with pytest.raises(errors.NotPermittedError):
+            box.spawn(["touch", "bad too"])
+    granted, refused, spawned = runs(path)
+    assert granted.ended is not None and [each.body["choice"] for each in granted.questions] == ["once"]
+    assert (
+        refused.ended is not None and refused.ended.body["error"] == "not-permitted" and refused.questions[0].body["choice"] == "no"
+    )
+    assert spawned.ended is not None and spawned.ended.body["error"] == "not-permitted"
+
+
+def test_a_run_that_was_granted_one_right_more_is_recorded_with_its_second_box(path: str, workspace: Path, tmp_path: Path) -> None:
+    class Person:
+        def ask(self, question: Question) -> Answer:
+            return Answer("once")
+
+    outside = tmp_path / "outside" / "data"
+    outside.parent.mkdir(mode=0o755)
+    outside.write_text("what lies outside")
+    config = SandboxConfig(workspace=workspace, escalation="one_time_approval")
+    with Trace() as trace, sync.Sandbox(config, trace=trace, approver=Person()) as box:
+        result = box.execute_command(f"cat {outside}")
+    assert result.ok and "It ran twice" in result.notes[0]
+    with Reader(path) as reader:
+        assert [row.kind for row in reader.rows()] == [
+            "trace",
+            "box",
+            "run",
+            "question",
+            "box",
+            "run",
+            "end",
+            "gone",
+            "end",
+            "gone",
+        ]
+    outer, inner = runs(path)
+    assert outer.questions[0].body["kind"] == "escalation" and outer.ended is not None and inner.ended is not None
+    assert "It ran twice" in outer.ended.body["notes"][0] and inner.begun.body["kind"] == "command"
+    assert inner.box is not None and inner.box.body["config"]["read_only"] == [str(outside)]
 
 
 def test_long_output_is_kept_at_both_ends_with_its_true_length(path: str) -> None:

@@ -100,7 +100,8 @@ class Reader:
             except BaseException as error:
                 connection.close()
                 # Where the folder cannot be written the log cannot be made, and where there is none nothing is missing.
-                if unchanging or getattr(error, "sqlite_errorcode", 0) & 0xFF != schema.CANNOT_OPEN or self._has_log():
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if unchanging or code not in (schema.READ_ONLY, schema.CANNOT_OPEN) or self._has_log():
                     raise
         raise AssertionError("the last attempt returns or raises")
 

@@ -21,7 +21,7 @@ TABLES = (
     "CREATE TABLE plans (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",
 )
 
-BUSY, LOCKED, CANNOT_OPEN = 5, 6, 14  # SQLITE_BUSY, SQLITE_LOCKED: sqlite.org/rescode.html
+BUSY, LOCKED, READ_ONLY, CANNOT_OPEN = 5, 6, 8, 14  # SQLITE_BUSY, SQLITE_LOCKED: sqlite.org/rescode.html
 KINDS = {
     8: ("read-only", "cannot be written, which its file system or its mode refuses", "Mount it writable, or name another place."),
     10: ("full", "cannot be written or read: the disk fails or is full", "Look at the disk of its folder."),
