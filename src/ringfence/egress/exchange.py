@@ -14,7 +14,7 @@ from ringfence.egress.dial import RefusedError, UnreachableError, authorization,
 from ringfence.egress.http_proxy import Body, Done, Request, Requests
 from ringfence.egress.http_response import Response, Responses
 from ringfence.egress.loop import TimedOutError
-from ringfence.egress.refusals import BadBytesError
+from ringfence.egress.refusals import BadAnswerError, BadBytesError
 from ringfence.egress.relay import Direction
 from ringfence.policy.hosts import Address, Name
 from ringfence.policy.reach import Asked, Verdict
@@ -71,6 +71,9 @@ class Exchange:
                 if request is None or request.scheme == "connect":
                     return request
                 done = await self._one(request)
+            except BadAnswerError as error:
+                await self.client.farewell(error.answer)
+                return None
             except BadBytesError as error:
                 await self._malformed(error)
                 return None

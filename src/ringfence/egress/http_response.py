@@ -28,7 +28,7 @@ from ringfence.egress.http_head import (
     written,
 )
 from ringfence.egress.http_proxy import Body, Done, Request
-from ringfence.egress.refusals import BadBytesError, failed
+from ringfence.egress.refusals import BadAnswerError, failed
 from ringfence.values import frozen
 
 MAX_RESPONSE_HEAD = 128 * 1024, 256  # bytes, fields: sites send many long cookies and policies
@@ -54,7 +54,7 @@ Event: TypeAlias = "Response | Body | Done | None"
 
 
 class Responses:
-    """See the top of this file. BadBytesError has a 502 for the client, or b"" where a head was given already: close both then."""
+    """See the top of this file. BadAnswerError has a 502 for the client, or b"" where a head was given already: close both then."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -100,9 +100,9 @@ class Responses:
         """What was received behind the head of an upgrade, for the client."""
         return self._stream.take(len(self._stream))
 
-    def _bad(self, why: str, given: bool) -> BadBytesError:
+    def _bad(self, why: str, given: bool) -> BadAnswerError:
         self._over = True
-        return BadBytesError(why, b"" if given else failed(502, why, body=self._request.method != "HEAD"))
+        return BadAnswerError(why, b"" if given else failed(502, why, body=self._request.method != "HEAD"))
 
     def _piece(self) -> Event:
         if self._body is None:

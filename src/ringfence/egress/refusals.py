@@ -46,6 +46,10 @@ class BadBytesError(ValueError):
         self.why, self.answer = why, answer
 
 
+class BadAnswerError(BadBytesError):
+    """What a far side answered is not passed on. Nothing was refused to the box: it is no decision."""
+
+
 def encoded(text: str, most: int = MAX_TEXT) -> str:
     """Text that anybody may have written, for a header, a log or a page: printable ASCII, at most `most` characters of it."""
     cut = text[:most]
