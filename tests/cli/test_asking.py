@@ -80,6 +80,12 @@ def data(place: Path) -> str:
     return os.path.realpath(place / "outside" / "data")
 
 
+def clear(terminal: Terminal) -> None:
+    """A screen on which nothing is left of what was asked before."""
+    terminal.type("clear\n")
+    terminal.until(lambda: terminal.screen().split() == ["ready>"])
+
+
 def mark(terminal: Terminal) -> str:
     return terminal.screen().split("show the mark ")[1][:9]
 
@@ -98,8 +104,7 @@ def test_a_session_asks_refuses_and_grants_once(terminal: Terminal, place: Path)
     assert (place / "work" / "runs").read_text() == "begun\n", "a bare Enter is a no, and refused is not run"
     assert "what lies outside" not in terminal.screen()
 
-    terminal.type("clear\n")
-    terminal.until(lambda: "status" not in terminal.screen())
+    clear(terminal)
     terminal.type(command)
     terminal.shows(ENDING)
     terminal.type("once\n")
@@ -119,12 +124,14 @@ def test_a_rule_asks_before_the_command_and_control_c_is_a_no(terminal: Terminal
     terminal.shows("\nstatus 126")
     terminal.shows("\nsame")
     assert not (place / "work" / "made").exists()
-    terminal.type("clear; rf --policy rules.yaml -- touch made; echo status $?\n")
+    clear(terminal)
+    terminal.type("rf --policy rules.yaml -- touch made; echo status $?\n")
     terminal.shows(ENDING)
     terminal.type("once\n")
     terminal.shows("\nstatus 0")
     assert (place / "work" / "made").exists()
-    terminal.type("clear; rf --policy rules.yaml -- rm made; echo status $?\n")
+    clear(terminal)
+    terminal.type("rf --policy rules.yaml -- rm made; echo status $?\n")
     terminal.shows("\nstatus 126")
     assert ENDING not in terminal.screen(), "what is denied is not asked"
     assert (place / "work" / "made").exists()
