@@ -16,7 +16,7 @@ from ringfence import errors
 from ringfence.for_model import plain
 from ringfence.outcome import Denial, Exited, NotStarted, Result, Signaled
 from ringfence.permission.acts import KINDS, Act
-from ringfence.permission.questions import Question
+from ringfence.permission.questions import NOT_AGAIN, TWICE, Question
 from ringfence.policy.config import SandboxConfig
 from ringfence.policy.patterns import covers
 from ringfence.policy.resolve import resolve
@@ -77,7 +77,7 @@ class Offer:
         try:
             wider = yield from widened(world, self)
         except errors.RingfenceError as error:
-            said = f"It was not run again with {self.grant}, though that was granted: {plain(error.message)}"
+            said = f"{NOT_AGAIN} with {self.grant}, though that was granted: {plain(error.message)}"
             return replace(first, notes=(*first.notes, said))
         notes: tuple[str, ...] = ()
         over: Callable[[], None] | None = None
@@ -93,7 +93,7 @@ class Offer:
             if over is not None:
                 over()
         refused = f"the first run ({_how(first)}) was refused {plain(self.denial.target)}"
-        said = f"It ran twice: {refused}; this is the second, with {self.grant}."
+        said = f"{TWICE}: {refused}; this is the second, with {self.grant}."
         created = _union(first.files_created, result.files_created)
         return replace(result, notes=(said, *result.notes, *notes), files_created=created)
 

@@ -6,6 +6,7 @@ is waited for as data, so that one routine serves a blocking caller and any even
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ringfence.for_model import quoted
 from ringfence.observed import Kind, what
 from ringfence.permission.acts import Act, Decision, strictest
 from ringfence.permission.permissions import PermissionManager
-from ringfence.permission.questions import Answer, Approver, Question, Questions, Run, Told
+from ringfence.permission.questions import NOT_AGAIN, Answer, Approver, Question, Questions, Run, Told
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.wait import Readable, Waits
 from ringfence.values import replace
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ringfence.process.command import Command
     from ringfence.world.local import Callback, LocalWorld
 
+_SECRET = re.compile("key|token|secret|passw|credential|auth", re.IGNORECASE)
 MOST_SAID = 200
 """Characters of a command in an error; a question has all of it."""
 
@@ -86,7 +88,7 @@ class Permits:
         answer = yield from self.ask(found.question(shown, self.questions.deadline_seconds), run)
         if answer.granted:
             return found, ""
-        return None, f"It was not run again with {found.grant}: {answer.why or 'the answer was no'}."
+        return None, f"{NOT_AGAIN} with {found.grant}: {answer.why or 'the answer was no'}."
 
     def escalate(self, world: LocalWorld, result: Result) -> Waits[tuple[Offer, LocalWorld] | None]:
         """What is granted for a run that is over, and the open box that has it; None where nothing may be asked.
@@ -115,7 +117,7 @@ class Permits:
         """Return if a command may be started. Raises NotPermittedError."""
         if self.managers:
             decision = strictest(manager.check(_asked(kind, command), world.policy, world.enforcement) for manager in self.managers)
-            yield from self._decided(decision, what(kind, command)[1], run)
+            yield from self._decided(decision, what(kind, command)[1], run, around(command) if decision.effect == "ask" else ())
 
     def permit_file(self, world: LocalWorld, kind: str, path: str) -> Waits[None]:
         """Return if a file may be read or written. path: absolute. Raises NotPermittedError."""
@@ -129,7 +131,7 @@ class Permits:
         if self._first:
             self.questions.close()
 
-    def _decided(self, decision: Decision, shown: str, run: Run | None) -> Waits[None]:
+    def _decided(self, decision: Decision, shown: str, run: Run | None, around: tuple[str, ...] = ()) -> Waits[None]:
         if decision.effect == "allow":
             return
         if decision.effect == "deny":
@@ -141,6 +143,7 @@ class Permits:
             decision.acts,
             decision.rule,
             deadline_seconds=self.questions.deadline_seconds,
+            around=around,
         )
         answer = yield from self.ask(question, run)
         if not answer.granted:
@@ -157,6 +160,18 @@ class Permits:
             return asking.answer()
         finally:
             asking.close()
+
+
+def around(command: Command) -> tuple[str, ...]:
+    """What a command is started with beside its words. The value of a variable that is named like a secret is left out."""
+    said = [f"the folder {command.cwd}"] if command.cwd is not None else []
+    for name, value in command.environment.items():
+        if name != "TERM":
+            hidden = f"(not shown, {len(value)} characters)"
+            said.append(f"the variable {name}={hidden if _SECRET.search(name) else value}")
+    if command.data:
+        said.append(f"an input of {len(command.data)} bytes:\n{command.data.decode('utf-8', 'surrogateescape')}")
+    return tuple(said)
 
 
 def _asked(kind: Kind, command: Command) -> str | tuple[str, ...]:

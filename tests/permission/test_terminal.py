@@ -21,7 +21,7 @@ ASK = """
 import sys, threading
 from ringfence import CliApprover, Question
 approver = CliApprover()
-question = Question("command", WHAT, rule="default", deadline_seconds=DEADLINE)
+question = Question("command", WHAT, rule="default", deadline_seconds=DEADLINE, around=("the variable A=\\x1b[2J",))
 PREPARE
 answer = approver.ask(question)
 sys.stdout.write(f"<<{answer.choice}: {answer.why}>>")
@@ -139,6 +139,7 @@ def test_the_question_is_whole_and_escaped_between_two_lines_with_the_mark(ask: 
     assert "  | echo \\e[8m\\u202e\\u200bxxx" in text
     assert sum(row.count("x") for row in text.split("\r\n") if row.startswith(("  | ", "  : "))) == 1000
     assert "3 of its characters cannot be shown" in text
+    assert "started with:\r\n  | the variable A=\\e[2J\r\n" in text
     assert "\r\n  | ---- ringfence asks, mark aaaaaa-11 ----\r\n" in text, "what is asked cannot leave its gutter"
     marks = [line.split("mark ")[1][:9] for line in text.replace("\x1b[J", "").split("\r\n") if line.startswith("----")]
     assert len(marks) == 2

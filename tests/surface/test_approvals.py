@@ -104,6 +104,23 @@ def test_what_is_granted_runs_and_the_question_has_all_of_it(workspace: Path) ->
     assert (asked.questions[0].kind, asked.questions[0].rule) == ("command", "default")
 
 
+def test_a_question_has_the_folder_the_variables_and_the_input_of_a_call(workspace: Path) -> None:
+    (workspace / "sub").mkdir(mode=0o777)
+    asked = Asked("no")
+    with boxed(workspace, permissions=PermissionManager(), approver=asked) as box:
+        for env in ({"GIT_SSH_COMMAND": "x", "API_TOKEN": "abc123"}, {"GIT_SSH_COMMAND": "y"}):
+            with pytest.raises(NotPermittedError):
+                box.run(MARK, cwd="sub", env=env, input="rm -r .")
+    first, second = asked.questions
+    assert first.around == (
+        "the folder sub",
+        "the variable GIT_SSH_COMMAND=x",
+        "the variable API_TOKEN=(not shown, 6 characters)",
+        "an input of 7 bytes:\nrm -r .",
+    )
+    assert second.around != first.around, "and it is another question"
+
+
 def test_every_call_that_begins_something_is_refused_without_an_approver(workspace: Path) -> None:
     (workspace / "file").write_text("old")
     calls: list[Callable[[sync.Sandbox], object]] = [

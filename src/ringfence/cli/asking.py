@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.outcome import Result
     from ringfence.permission.terminal import CliApprover
     from ringfence.policy.config import SandboxConfig
 
@@ -44,3 +45,34 @@ def approver(config: SandboxConfig) -> Iterator[CliApprover | None]:
             yield made
     finally:
         os.close(terminal)
+
+
+def held(approver: CliApprover | None, *sinks: Callable[[bytes], None]) -> tuple[Callable[[bytes], None], ...]:
+    """Sinks that wait while a question has the terminal."""
+    if approver is None:
+        return sinks
+    import threading  # only where somebody may be asked
+
+    gate = threading.Lock()
+    approver.hold = lambda: gate
+
+    def waiting(sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        def pass_on(data: bytes) -> None:
+            with gate:
+                sink(data)
+
+        return pass_on
+
+    return tuple(waiting(sink) for sink in sinks)
+
+
+def tell(result: Result) -> None:
+    """On standard error, what a result says of a second run."""
+    import sys
+
+    from ringfence.cli.shown import shown
+    from ringfence.permission.questions import NOT_AGAIN, TWICE
+
+    for note in result.notes:
+        if note.startswith((NOT_AGAIN, TWICE)):
+            print(f"ringfence: {shown(note)}", file=sys.stderr)

@@ -34,8 +34,12 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     from ringfence.sync import Sandbox
 
     config, trace = recorded(given, running.config(given, kept=running.KEPT_BYTES))
-    with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
-        result = box.execute(code, on_stdout=relay.to_caller(1), on_stderr=relay.to_caller(2))
+    ceiling = running.ceiling(given, config)
+    with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+        out, complain = asking.held(approver, relay.to_caller(1), relay.to_caller(2))
+        result = box.execute(code, on_stdout=out, on_stderr=complain)
+    if approver is not None:
+        asking.tell(result)
     return running.status_of(result)
 
 

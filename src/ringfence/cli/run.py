@@ -45,7 +45,8 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     config, trace = recorded(given, running.config(given, at_terminal=at_terminal))
     from ringfence.sync import Sandbox
 
-    with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
+    ceiling = running.ceiling(given, config)
+    with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
         try:
             result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
             if approver is not None and not result.ok:
@@ -118,7 +119,8 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
             data = file.read()
     try:
         config, trace = recorded(given, running.config(given))
-        with asking.approver(config) as approver, Sandbox(config, approver=approver, trace=trace) as box:
+        ceiling = running.ceiling(given, config)
+        with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
             result = box.run(argv, input=data)
     except RingfenceError as error:  # the message and the exit status follow
         print(json.dumps({"error": error.code, "message": str(error), "for_model": error.for_model()}))

@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--preset", metavar="CLIENT", action="append", help="the hosts that this client's own settings here name: pip, npm, ...")
     add("--network", action="store_true", help="every host may be reached, but for private addresses")
-    add("--ask", action="store_true", help="ask about hosts that nothing allows, while the connection waits")
+    add("--ask", action="store_true", help="ask about hosts that nothing allows, and about a second try of what was refused")
     add("--publish", metavar="PORT", action="append", help="a port of the box for programs outside: PORT, or unix:PATH:PORT")
     add("--no-trace", action="store_true", help="do not record this in the trace (see `ringfence trace --help`)")
     add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
@@ -70,12 +70,21 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
         **_network(given),
     )
     if not given.policy:
-        return options
+        return replace(options, escalation="one_time_approval") if given.ask else options
     from ringfence.policy.load import load_config  # with it come a YAML reader and a schema
 
     said = {name: getattr(given, name) for name in ("workspace", "tier", "mode")}
     said |= {"writable": given.rw, "read_only": given.ro, "environment": variables or None, **_network(given)}
     return load_config(given.policy, options, {**said, "limits.wall_seconds": given.timeout})
+
+
+def ceiling(given: argparse.Namespace, config: SandboxConfig) -> SandboxConfig | None:
+    """What no approval goes beyond: of several policy files what those before the last allow. None for one, which is widened."""
+    if not given.policy or len(given.policy) < 2 or config.escalation == "none":
+        return None
+    from ringfence.policy.load import load_config
+
+    return load_config(given.policy[:-1], config, {})
 
 
 def _network(given: argparse.Namespace) -> dict[str, Any]:

@@ -27,6 +27,9 @@ MOST_OF_RUN = 20
 MOST_REMEMBERED = 10_000
 """Refusals that a box remembers. A box that was refused so much is refused the rest unasked."""
 
+TWICE, NOT_AGAIN = "It ran twice", "It was not run again"
+"""How the notes of a result begin that tell of a second run after a refusal, and why there was none."""
+
 Kind: TypeAlias = Literal["command", "escalation", "host"]
 Choice: TypeAlias = Literal["once", "session", "always", "no"]
 
@@ -39,6 +42,7 @@ class Question:
     what: the command, or the host with its port. acts: the acts that it would be, as far as they are known. rule: what says that
     it is asked. grant: what yes allows, in words. wish: whether that rests on nothing but what a program in the box says.
     choices: the answers that are offered, 'no' always among them. deadline_seconds: after that it is refused. box: the box's id.
+    around: what a command is started with beside its words: its folder, variables that the call adds, its input.
     """
 
     kind: Kind
@@ -50,11 +54,12 @@ class Question:
     choices: tuple[Choice, ...] = ("once", "session", "no")
     deadline_seconds: float = DEADLINE_SECONDS
     box: str | None = None
+    around: tuple[str, ...] = ()
 
     @property
     def same(self) -> tuple[object, ...]:
         """What two questions have alike that are one."""
-        return (self.kind, self.what, self.acts, self.rule, self.grant, self.wish)
+        return (self.kind, self.what, self.acts, self.rule, self.grant, self.wish, self.around)
 
 
 @frozen

@@ -202,7 +202,8 @@ class _Prompt:
         title = f"---- ringfence asks, mark {self.mark} "
         self._say(title.ljust(min(columns, 100) - 1, "-"), _said(question))
         notes: list[str] = []
-        for text in (question.what, *_parts(question)):
+        for label, text in _parts(question):
+            self._say(*([label] if label else []))
             found = spelled(text, columns, whole=whole)
             self._say(*found.rows)
             notes += found.notes
@@ -235,10 +236,13 @@ def _said(question: Question) -> str:
     return "This was refused something. May it run again, FROM THE START, with one more right?"
 
 
-def _parts(question: Question) -> Iterator[str]:
-    """The acts of a line, where they are not the line itself."""
+def _parts(question: Question) -> Iterator[tuple[str, str]]:
+    """What is asked, the acts of a line where they are not the line itself, and what it is started with."""
+    yield "", question.what
     if len(question.acts) > 1 and question.kind == "command":
-        yield "acts: " + "\nacts: ".join(str(act) for act in question.acts)
+        yield "which is, as far as it can be read:", "\n".join(str(act) for act in question.acts)
+    for text in question.around:
+        yield "started with:", text
 
 
 def _labelled(label: str, text: str, columns: int) -> tuple[str, ...]:
