@@ -51,7 +51,8 @@ class RunEnded:
     """A run is over. result: None where ringfence failed or the caller gave up; error is then the code, message what was said.
 
     output: what went by on the streams of a command that the caller reads itself, as far as it was seen. enforcement: what held
-    the run, where that is not what held the box at its start.
+    the run, where that is not what held the box at its start. unsaid: its beginning, where a recorder with a `patience` was not
+    told of it yet; begun is 0 then.
     """
 
     box_row: int
@@ -62,6 +63,7 @@ class RunEnded:
     seconds: float = 0.0
     output: tuple[Output, Output] | None = None
     enforcement: Enforcement | None = None
+    unsaid: RunStarted | None = None
 
 
 @frozen(kw_only=True)

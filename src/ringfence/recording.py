@@ -1,7 +1,7 @@
 """What a surface tells a recorder of one box: that it was made, each run, that it ended. A box without a recorder needs none of it.
 
-A run is told as begun when its request is in the box, so that the record is made while the command starts and costs the caller
-no time; where a record is required it is made before. Its end is told before the caller has the result.
+A run is told as begun while it is under way, where a record is required before it is; a recorder with a `patience`, in seconds, is
+told of one that ends within it by its end alone, which has its beginning. Its end is told before the caller has the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ringfence.errors import ConfigError, RingfenceError, SandboxLostError, Trac
 from ringfence.outcome import Output, Result
 from ringfence.process.command import Command
 from ringfence.process.run import Run
-from ringfence.process.wait import Interrupted, Waits
+from ringfence.process.wait import Readable, Waits
 from ringfence.recorder import NOT_RECORDED, BoxEnded, BoxStarted, QuestionAsked, Recorder, RunEnded, RunStarted
 from ringfence.values import replace
 from ringfence.world.local import LocalWorld
@@ -113,9 +113,12 @@ class Recording:
 
     def asked(self, question: Question, answer: Answer, seconds: float) -> None:
         """Tell of a question and its answer."""
+        run = self._open[0] if len(self._open) == 1 else None
+        if run is not None:
+            run.begin()
         told = QuestionAsked(
             box_row=self.number,
-            begun=self._open[0].number if len(self._open) == 1 else 0,
+            begun=run.number if run is not None else 0,
             kind=question.kind,
             what=question.what,
             rule=question.rule,
@@ -169,17 +172,22 @@ class _One:
         self._begun, self.number, self._failed = False, 0, ""
         self._since = time.monotonic()
         self.kind, self.command = kind, command
+        recording._open.append(self)
 
     def begin(self) -> None:
         if self._begun:
             return
         self._begun = True
-        self._recording._open.append(self)
+        begun = self._said()
+        self.number = self._recording._told(lambda: self._recorder.run_started(begun))
+        self._failed = self._recording._failed
+
+    def _said(self) -> RunStarted:
         command, recording = self.command, self._recording
         source = command.request.get("code", command.request.get("script", b""))
         assert isinstance(source, bytes)
         language = command.shown[0].removeprefix("<").partition(" ")[0] if self.kind == "code" else ""
-        begun = RunStarted(
+        return RunStarted(
             box_row=recording.number,
             kind=self.kind,
             argv=command.shown,
@@ -190,21 +198,22 @@ class _One:
             variables=command.environment,
             timeout=command.timeout,
         )
-        self.number = recording._told(lambda: self._recorder.run_started(begun))
-        self._failed = recording._failed
 
     def begun_under_way(self, waits: Waits[Result]) -> Waits[Result]:
         """Drive the routine, and tell of its beginning when it first waits."""
         try:
             wanted = next(waits)
-            try:
-                self.begin()
-            except BaseException:  # a KeyboardInterrupt: the command is under way already
-                yield from _interrupted(waits)
-                raise
+            patience: float = getattr(self._recorder, "patience", 0.0)
+            until = time.monotonic() + patience
             while True:
                 try:
-                    came = yield wanted
+                    if self._begun or (patience and wanted.until is not None and wanted.until < until):
+                        came = yield wanted
+                    elif patience and (yield Readable(wanted.descriptor, until)):
+                        came = True
+                    else:
+                        self.begin()
+                        came = yield wanted
                 except BaseException as error:
                     wanted = waits.throw(error)
                 else:
@@ -213,7 +222,9 @@ class _One:
             return stopped.value  # type: ignore[no-any-return]
 
     def ended(self, result: Result, output: tuple[Output, Output] | None = None) -> Result:
-        self._over()
+        late = not self._begun and getattr(self._recorder, "patience", 0.0) > 0
+        unsaid = self._said() if late else None
+        self._over(say=not late)
         held = result.enforcement
         ended = RunEnded(
             box_row=self._recording.number,
@@ -222,6 +233,7 @@ class _One:
             seconds=self._took(),
             output=output,
             enforcement=None if held is self._recording.enforcement else held,
+            unsaid=unsaid,
         )
         try:
             self._recording._told(lambda: self._recorder.run_ended(ended))
@@ -253,24 +265,15 @@ class _One:
         except TraceError:
             pass
 
-    def _over(self) -> None:
+    def _over(self, *, say: bool = True) -> None:
         try:
-            self.begin()
+            if say:
+                self.begin()
         finally:
             self._recording._open.remove(self)
 
     def _took(self) -> float:
         return time.monotonic() - self._since
-
-
-def _interrupted(waits: Waits[Result]) -> Waits[None]:
-    """Let a routine end what it has started."""
-    try:
-        wanted = waits.throw(Interrupted())
-        while True:
-            wanted = waits.send((yield wanted))
-    except (StopIteration, Interrupted):
-        return
 
 
 class _Seen:
@@ -289,7 +292,7 @@ class _Seen:
 
     def given_up(self) -> None:
         """The caller closed the handle without a result."""
-        self.one.failed(Interrupted(), self.output())
+        self.one.failed(KeyboardInterrupt(), self.output())
 
 
 class _Kept:

@@ -44,8 +44,11 @@ class Trace:
     run, and a run that ended and could not be recorded raises TraceError; else its result has a note. secrets: values that are
     never recorded. secret_variables: variables whose values are not, beside those whose names say so.
 
+    patience: seconds that a run may take before its beginning is a row of its own; both are written at once where it ends within.
     Nothing is opened before the first box. Raises ArgumentError.
     """
+
+    patience = 0.01
 
     def __init__(
         self,
@@ -87,8 +90,12 @@ class Trace:
 
     def run_ended(self, ended: RunEnded) -> None:
         """Record how a run ended."""
+        before = None
+        if ended.unsaid is not None:
+            self._scrubber.learn(ended.unsaid.variables)
+            before = ("run", ended.unsaid.box_row, *bodies.of_beginning(ended.unsaid, self._scrubber))
         body, out, err = bodies.of_end(ended, self._scrubber)
-        self._written().append("end", ended.begun, body, out, err, last=True)
+        self._written().append("end", ended.begun, body, out, err, before=before, last=True)
 
     def asked(self, asked: QuestionAsked) -> None:
         """Record a question and its answer."""

@@ -12,13 +12,16 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from ringfence.errors import TraceError
 from ringfence.trace import place, schema
 from ringfence.trace.chain import NOTHING, row_hash
 
 T = TypeVar("T")
+
+Before: TypeAlias = tuple[str, int, bytes, bytes | None]
+"""Kind, what it belongs to, body and first stream of a row."""
 
 AFTER_A_FAILURE = 0.05
 """Seconds that a record waits for the lock after one has waited in vain: not every call is to wait for a trace that is stuck."""
@@ -89,18 +92,19 @@ class Writer:
         err: bytes | None = None,
         *,
         plan: tuple[str, bytes] | None = None,
+        before: Before | None = None,
         last: bool = False,
     ) -> int:
-        """Write one row; returns its number. last: with durability 'power' it and all before it are on the disk then.
+        """Write one row; returns its number. before: a row right before it, which this one then belongs to.
 
-        Raises TraceError; then nothing is written.
+        last: with durability 'power' it and all before it are on the disk then. Raises TraceError; then nothing is written.
         """
         with self._lock:
             try:
                 connection = self._ready()
                 self._sync(connection, last and self.durability == "power")
                 self._retried(lambda: connection.execute("BEGIN IMMEDIATE"))
-                return self._insert(connection, kind, about, body, out, err, plan)
+                return self._insert(connection, kind, about, body, out, err, plan, before)
             except sqlite3.Error as error:
                 self._stuck = schema.is_busy(error)
                 if not self._stuck:
@@ -116,10 +120,15 @@ class Writer:
         out: bytes | None,
         err: bytes | None,
         plan: tuple[str, bytes] | None,
+        first: Before | None,
     ) -> int:
         try:
             number, before = connection.execute(LAST).fetchone() or (0, NOTHING)
             number, at = number + 1, time.time_ns()
+            if first is not None:
+                before = row_hash(before, number, at, *first)
+                connection.execute(INSERT, (number, at, *first, None, before))
+                number, about = number + 1, number
             connection.execute(
                 INSERT, (number, at, kind, about, body, out, err, row_hash(before, number, at, kind, about, body, out, err))
             )
