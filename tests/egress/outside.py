@@ -145,7 +145,9 @@ class Inside:
 
 
 @contextmanager
-def inside(policy: NetworkPolicy, served: Sequence[tuple[int, int]] = (), hosts: str = "", **settings: Any) -> Iterator[Inside]:
+def inside(
+    policy: NetworkPolicy, served: Sequence[tuple[int, int]] = (), hosts: str | None = "", **settings: Any
+) -> Iterator[Inside]:
     """A box with a policy. served: places of names, each with a port that a transparent listener has."""
     with ExitStack() as stack:
         yield Inside(policy, stack, served, {"hosts": hosts, "resolvers": ["127.0.0.1:1"], **settings})

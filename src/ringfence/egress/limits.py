@@ -31,7 +31,7 @@ class Room:
     def __init__(self, may_open: int) -> None:
         self._may_open = may_open
         self.held = 0  # descriptors of boxes: listeners, records, journals
-        self.connections = 0
+        self.connections = self.refusing = 0
         self.pipes = max(2, min(MOST_PIPES, may_open // 16))
 
     @property
@@ -44,6 +44,6 @@ class Room:
         left = self.most - self.connections
         return left > 0 and (of_box < LEAST_SHARE or of_box < min(left, MOST_OF_A_BOX))
 
-    def takes(self, descriptors: int) -> bool:
-        """Whether another box with so many descriptors leaves room for connections."""
-        return self.held + descriptors < self._may_open // 2
+    def may_refuse(self, of_box: int) -> bool:
+        """Whether one more connection can be told that there are too many, where so many of its box are being told."""
+        return of_box < REFUSING and self.refusing < RESERVED // 2

@@ -14,13 +14,14 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Hashable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 A_TURN = 4
 """Tasks of one box that go on before the next box's do."""
 MOST_EVENTS = 256
+MOST_SPOILED = 256
 NEVER = float("inf")
 
 
@@ -136,6 +137,8 @@ class Task:
             self._loop.forget(socket.fileno())
             socket.close()
         self.sockets.clear()
+        if self._timer < NEVER:
+            self._loop.spoiled()
         if self._ended is not None:
             self._ended(self)
 
@@ -149,7 +152,7 @@ class Loop:
         self._poll = select.epoll()
         self._by_descriptor: dict[int, Task | Callable[[], None]] = {}
         self._timers: list[tuple[float, int, Task | Callable[[], None]]] = []
-        self._number = 0
+        self._number = self._spoiled = 0
         self._lines: dict[Hashable, deque[Task]] = {}  # of boxes that have tasks that can go on, in the order of their turns
 
     def start(
@@ -183,6 +186,14 @@ class Loop:
     def at(self, when: float, what: Task | Callable[[], None]) -> None:
         self._number += 1
         heappush(self._timers, (when, self._number, what))
+
+    def spoiled(self) -> None:
+        """A timer is of a task that has ended: where most are, they are taken out, or each connection would be held for a while."""
+        self._spoiled += 1
+        if self._spoiled > MOST_SPOILED and 2 * self._spoiled > len(self._timers):
+            self._timers = [each for each in self._timers if not isinstance(each[2], Task) or not each[2].done]
+            heapify(self._timers)
+            self._spoiled = 0
 
     def queue(self, task: Task) -> None:
         line = self._lines.get(task.owner)

@@ -7,11 +7,10 @@ by its first bytes, before any of them reaches the far side.
 from __future__ import annotations
 
 from ringfence.egress import refusals, socks
-from ringfence.egress.client import Client
+from ringfence.egress.client import FAREWELL_SECONDS, Client
 from ringfence.egress.dial import RefusedError, UnreachableError
 from ringfence.egress.exchange import BAD_BYTES, Exchange
 from ringfence.egress.http_proxy import CONNECTED, Requests
-from ringfence.egress.loop import TimedOutError
 from ringfence.egress.transparent import by_first_bytes
 from ringfence.policy.hosts import Address, BadHostError, Name, normalise
 from ringfence.policy.reach import Asked, Verdict, likely_scheme
@@ -37,11 +36,8 @@ async def serve(client: Client) -> None:
 
 async def refuse_full(client: Client) -> None:
     """Say that there are too many connections, in the protocol that the client speaks."""
-    client.be_patient()
-    try:
-        first = await client.first_byte()
-    except TimedOutError:
-        return
+    client.task.within(FAREWELL_SECONDS)
+    first = await client.first_byte()
     if first == socks.VERSION5:
         client.received = b""
         await client.farewell(bytes((socks.VERSION5, 0)) + socks.reply(socks.FAILED))

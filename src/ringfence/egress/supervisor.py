@@ -96,7 +96,10 @@ class Supervisor:
                 box.grant(said["host"].decode(), said["port"], bool(said["allow"]))
             elif said["op"] == b"end":
                 self._forget(said["id"])
-            self._pass_on(said)
+            self._pass_on(said, descriptors)
+        if said["op"] != b"box":
+            for descriptor in descriptors:  # their last copy is closed when it is done
+                os.close(descriptor)
         return True
 
     def _add(self, said: dict[str, Any], descriptors: list[int]) -> None:

@@ -7,6 +7,7 @@ import gc
 import os
 import select
 import time
+from typing import Any
 
 from ringfence.egress import cage, dns, limits, transparent
 from ringfence.egress.box import Box
@@ -119,8 +120,12 @@ class Worker:
             self.add(Registration(said, descriptors))
             return
         box = self.boxes.get(said["id"])
-        if box is None:
-            return
+        if box is not None:
+            self._change(box, said)
+        for descriptor in descriptors:  # which tells the caller that it is done
+            os.close(descriptor)
+
+    def _change(self, box: Box, said: dict[str, Any]) -> None:
         if said["op"] == b"rules":
             box.set_policy(from_wire(said["policy"]))
         elif said["op"] == b"answer":
@@ -160,11 +165,12 @@ class Worker:
         if not self.room.has(box.connections):
             why = f"the box has {box.connections} connections, and what is left is for others"
             box.records.tell("", 0, "tcp", kind, Verdict(False, FULL_RULE, why, None), source_port)
-            if kind != "proxy" or box.refusing >= limits.REFUSING:
+            if kind != "proxy" or not self.room.may_refuse(box.refusing):
                 reset(socket)
                 socket.close()
                 return
             box.refusing += 1
+            self.room.refusing += 1
             kind = "full"
         else:
             self.room.connections += 1
@@ -175,6 +181,7 @@ class Worker:
             box.live.pop(task, None)
             if kind == "full":
                 box.refusing -= 1
+                self.room.refusing -= 1
             else:
                 self.room.connections -= 1
                 box.connections -= 1

@@ -36,8 +36,21 @@ class Registration:
         self._server, self.number, self.records = server, number, records
 
     def set_rules(self, policy: NetworkPolicy) -> None:
-        """Decide by this policy from now on; connections that it does not allow are broken. Raises SandboxLostError."""
-        self._server.send({"op": "rules", "id": self.number, "policy": to_wire(policy)})
+        """Decide by this policy, from its return on; connections that it does not allow are broken. Raises SandboxLostError."""
+        wait, held = os.pipe()
+        try:
+            try:
+                self._server.send({"op": "rules", "id": self.number, "policy": to_wire(policy)}, [held])
+            finally:
+                os.close(held)
+            poll = select.poll()
+            poll.register(wait, select.POLLIN)
+            if not poll.poll(
+                READY_SECONDS * 1000
+            ):  # whoever has it closes it then, and a worker's end breaks all that was allowed before
+                raise SandboxLostError("the rules of the box's network could not be changed: their server does not answer.")
+        finally:
+            os.close(wait)
 
     def answer(self, question: int, *, allow: bool, until: str = "once", host: str = "", port: int = 0) -> None:
         """What somebody said to a question that the records asked. until: 'once' is for the connections that wait for it, 'box' for
