@@ -23,6 +23,37 @@ PATIENCE = 1.0
 """Seconds that a process which was killed has to be gone, before another is killed as well."""
 
 
+class Group:
+    """A group with what the kernel was asked to tell of it, which stays asked for when its box has ended: the next one that gets
+    this group has it, since to ask anew waits for all processors (synchronize_rcu in mm/memcontrol-v1.c), 10 ms and more."""
+
+    def __init__(self, folder: int, limit: int) -> None:
+        self._folder = folder
+        self.control, self.usage, self.stat = (
+            self._open(f"memory.{name}", os.O_RDONLY) for name in ("oom_control", "usage_in_bytes", "stat")
+        )
+        self.event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        registering = self._open("cgroup.event_control", os.O_WRONLY)
+        try:
+            os.write(registering, b"%d %d" % (self.event, self.control))
+            os.write(registering, b"%d %d %d" % (self.event, self.usage, limit))
+        finally:
+            os.close(registering)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._folder)
+
+    def close(self) -> None:
+        for descriptor in (self.control, self.usage, self.stat, self.event):
+            os.close(descriptor)
+
+
+_kept: "dict[tuple[int, int, int], Group]" = {}
+KEPT = 16
+"""Groups of ended boxes that the kernel goes on telling of; a caller keeps fewer (confine/groups/places.py). While a file of a
+group is open its inode number is no other's."""
+
+
 class Grouped(Monitor):
     """Settings: limit, in bytes. With a descriptor memory_group of the folder of the group."""
 
@@ -30,23 +61,15 @@ class Grouped(Monitor):
 
     def __init__(self, box: Watched, settings: "dict[str, Any]") -> None:
         super().__init__(box, settings)
-        self._group = box.given[b"memory_group"]
-        self._control, self._usage, self._stat = (
-            self._open(f"memory.{name}", os.O_RDONLY) for name in ("oom_control", "usage_in_bytes", "stat")
-        )
-        self._most = int(tree.read(f"/proc/self/fd/{self._group}/memory.limit_in_bytes"))
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        folder = box.given[b"memory_group"]
+        found = os.fstat(folder)
+        self._key = (found.st_dev, found.st_ino, self.limit)
+        self._most = int(tree.read(f"/proc/self/fd/{folder}/memory.limit_in_bytes"))
+        self._group = _kept.pop(self._key, None) or Group(folder, self.limit)
+        self._control, self._usage, self._stat = self._group.control, self._group.usage, self._group.stat
+        self._event = self._group.event
         self.descriptors = (self._event,)
         self._until = 0.0
-        registering = self._open("cgroup.event_control", os.O_WRONLY)
-        try:
-            os.write(registering, b"%d %d" % (self._event, self._control))
-            os.write(registering, b"%d %d %d" % (self._event, self._usage, self.limit))
-        finally:
-            os.close(registering)
-
-    def _open(self, name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._group)
 
     def act(self, now: float) -> None:
         try:
@@ -81,5 +104,8 @@ class Grouped(Monitor):
         return int(parts.get(b"rss", 0)) + int(parts.get(b"shmem", 0)) + int(parts.get(b"swap", 0))
 
     def close(self) -> None:
-        for descriptor in (self._control, self._usage, self._stat, self._event):
-            os.close(descriptor)
+        if again := _kept.pop(self._key, None):
+            again.close()  # the next box was told of before this one's end was seen, and has asked anew
+        _kept[self._key] = self._group
+        if len(_kept) > KEPT:
+            _kept.pop(next(iter(_kept))).close()
