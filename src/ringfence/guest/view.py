@@ -115,8 +115,10 @@ def finish(described: bytes, trees: list[int], bounds: list[int], added: list[in
     scratch = kernel.open_path(SCRATCH, follow=False)
     if any(added):
         _bound(scratch, bounds, added)
-    for leftover in (SCRATCH.decode(), OLD_ROOT):  # the binds of its folders keep the scratch file system alive
-        kernel.unmount(leftover.encode())
+    # The binds of its folders keep the scratch file system alive. It goes with the old root: each umount waits for all processors.
+    kernel.attach(scratch, OLD_ROOT.encode() + b"/usr")
+    kernel.unmount(OLD_ROOT.encode())
+    for leftover in (SCRATCH.decode(), OLD_ROOT):
         os.rmdir(leftover)
     _seal()
     return scratch

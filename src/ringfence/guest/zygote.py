@@ -32,17 +32,24 @@ MAX_DESCRIPTORS = 4
 class Box:
     """What the zygote keeps of a live box."""
 
-    __slots__ = ("namespaces", "pid", "pidfd", "reason", "report", "timers", "warden")
+    __slots__ = ("confined", "namespaces", "pid", "pidfd", "reason", "report", "timers", "warden")
 
     def __init__(self, pid: int, report: int, timers: "list[int]", namespaces: "list[int]", warden: int) -> None:
         self.pid, self.report = pid, report
         self.warden = warden  # the number of the warden that watches it; 0: it has no cap to be watched
         self.timers = timers  # of its deadlines, which its guest holds too, and where it has one of its life
         self.namespaces = namespaces  # of its users and its mounts; none of a box that is not confined
+        self.confined = bool(namespaces)
         self.pidfd = os.pidfd_open(pid)
         self.reason = b""
 
+    def let_go(self) -> None:
+        """Of a box that is about to end, so that its mounts are taken down by its own end: the last to let go waits for that."""
+        while self.namespaces:
+            os.close(self.namespaces.pop())
+
     def kill(self, reason: bytes) -> None:
+        self.let_go()
         if not self.reason:
             self.reason = reason
         try:
@@ -98,6 +105,10 @@ class Zygote:
                 self._make(request, descriptors)
             elif request["op"] == b"remount":
                 self._remount(request, report)
+            elif request["op"] == b"ending":
+                for box in self.by_pidfd.values():
+                    if box.pid == request["pid"]:
+                        box.let_go()
             elif request["op"] == b"groups":
                 self.groups = request["prefixes"]
             elif request["op"] == b"warden":
@@ -203,11 +214,10 @@ class Zygote:
 
     def _ended(self, ended: Box) -> None:
         status = os.waitpid(ended.pid, 0)[1]
-        if not ended.namespaces:
+        if not ended.confined:
             wardens = {pid for pid, _ in self.wardens.values()}
             processes.end_orphans({other.pid for other in self.by_pidfd.values()} | set(self.helpers.values()) | wardens)
-        for descriptor in ended.namespaces:
-            os.close(descriptor)
+        ended.let_go()
         wire.send_to(ended.report, {"exited": status, "reason": ended.reason})
         del self.by_pidfd[ended.pidfd]
         self.poll.unregister(ended.pidfd)  # the caller holds it too, and epoll(7) goes on telling of it after our close()

@@ -171,11 +171,20 @@ class Box:
         if self._gone:
             return
         self._gone = True
+        self._tell_of_the_end()
         self.kill()
         self.channel.close()
         if self.pidfd >= 0 and not self.lost:
             yield Readable(self.report.fileno(), time.monotonic() + ENDING_SECONDS)
         self.release()
+
+    def _tell_of_the_end(self) -> None:
+        """So that the zygote holds nothing whose end it would have to wait for."""
+        if self.pidfd >= 0 and not self.lost:
+            try:
+                zygote.current().send({"op": "ending", "pid": self.pid}, [])
+            except (ConnectionError, SandboxLostError):
+                pass  # then all has ended
 
     def release(self) -> None:
         """Close what this process holds of the box."""

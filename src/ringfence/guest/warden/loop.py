@@ -80,12 +80,16 @@ class Warden:
     def serve(self) -> None:
         """Until the caller is gone."""
         while True:
-            for descriptor, _ in self.poll.poll(self._patience()):
+            for descriptor, events in self.poll.poll(self._patience()):
                 if descriptor == self.control.fileno():
                     if not self._request():
                         return
                 elif descriptor in self.by_descriptor:
-                    self._act(*self.by_descriptor[descriptor], time.monotonic())
+                    if events == select.EPOLLHUP and self.by_descriptor[descriptor][1].over:
+                        self.poll.unregister(descriptor)
+                        del self.by_descriptor[descriptor]
+                    else:
+                        self._act(*self.by_descriptor[descriptor], time.monotonic())
                 elif descriptor in self.guests:
                     if not self.guests[descriptor].hear():
                         self.poll.unregister(descriptor)
@@ -148,8 +152,8 @@ class Warden:
     def _drop(self, watcher: Watcher) -> None:
         """Its descriptors are about to be closed, though its box goes on."""
         for descriptor in watcher.descriptors:
-            del self.by_descriptor[descriptor]
-            self.poll.unregister(descriptor)
+            if self.by_descriptor.pop(descriptor, None):
+                self.poll.unregister(descriptor)
 
     def _forget(self, box: Watched) -> None:
         self.poll.unregister(box.pidfd)

@@ -42,6 +42,8 @@ class Listener(Watcher):
     the places of the two arguments that tell what it was for (6: none).
     """
 
+    over = True  # nothing is left under the filter
+
     def __init__(self, box: Watched, settings: "dict[str, Any]") -> None:
         self.box = box
         self.listener = box.given[b"listener"]

@@ -30,6 +30,8 @@ class Watcher:
 
     due = NEVER
     descriptors: "tuple[int, ...]" = ()
+    over = False
+    """Whether a descriptor that hangs up tells nothing: what it told of has ended, and its box is about to."""
 
     def act(self, now: float) -> None:
         raise NotImplementedError
