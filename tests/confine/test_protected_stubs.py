@@ -165,6 +165,7 @@ import time; time.sleep(60)
     assert entries(repository) == was
 
 
+@pytest.mark.alone  # any box of this user is the next start
 @pytest.mark.parametrize("killed", ["the caller", "the zygote and then the caller"])
 def test_what_a_killed_caller_left_is_removed_at_the_next_start(repository: Path, state: Path, tmp_path: Path, killed: str) -> None:
     was = entries(repository)

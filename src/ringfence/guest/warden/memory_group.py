@@ -65,7 +65,7 @@ class Grouped(Monitor):
         found = os.fstat(folder)
         self._key = (found.st_dev, found.st_ino, self.limit)
         self._most = int(tree.read(f"/proc/self/fd/{folder}/memory.limit_in_bytes"))
-        self._group = _kept.pop(self._key, None) or Group(folder, self.limit)
+        self._group = _kept.pop(self._key) if self._key in _kept else Group(folder, self.limit)
         self._control, self._usage, self._stat = self._group.control, self._group.usage, self._group.stat
         self._event = self._group.event
         self.descriptors = (self._event,)
