@@ -294,6 +294,13 @@ def test_links_do_not_lead_out_of_what_the_parent_allows(tmp_path: Path) -> None
         resolve(result, home="/nowhere")
 
 
+def test_what_contradicts_only_together_is_refused_where_it_is_composed() -> None:
+    parent = SandboxConfig(workspace="/x", mode="read-only")
+    with pytest.raises(ConfigError, match="one of them must go"):
+        compose(parent, SandboxConfig(writable=["/x"]))
+    assert compose(parent, SandboxConfig(limits=SandboxLimits(wall_seconds=1))).mode == "read-only"
+
+
 def test_what_is_closed_stays_closed_where_the_workspace_moves() -> None:
     parent = SandboxConfig(workspace="/w", deny=["a/key", "**/.env"], protect=["a/hook"])
     result = compose(parent, SandboxConfig(workspace="/w/a", deny=["own"]))

@@ -130,12 +130,14 @@ def compose(parent: SandboxConfig, child: SandboxConfig, said: Collection[str] |
     result = _changed(whole, changes)
     if not _tiers(result) <= _tiers(whole) and _tiers(whole) != {"process"}:
         wider += [name for name in TIERS if name in named]
-    opened = _wider_files(outer, followed(result))
+    both = followed(result)
+    opened = _wider_files(outer, both)
     # Where what opens it is the parent's own, the child has taken away what closed it.
     wider += [name for name in opened & named or (opened and named & {*FILES}) if name not in wider]
     if wider:
         keys = tuple(KEY_OF[name] for name in wider)
         raise WideningError("; ".join(_said(whole, part, name) for name in wider) + ".", keys=keys)
+    refuse_contradiction(both)
     return result
 
 
