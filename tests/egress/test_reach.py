@@ -17,6 +17,7 @@ from ringfence.policy.reach import Asked, Verdict, answers_name, decide, likely_
 from ringfence.policy.resolve_network import resolve_network
 from ringfence.sync import SandboxConfig
 from ringfence.trace.bodies import plain as recorded
+from ringfence.values import replace
 
 PUBLIC = "93.184.215.14"
 NOT_PUBLIC = {
@@ -303,6 +304,9 @@ def test_an_encrypted_server_name_is_let_through_only_where_the_rule_says_so() -
 
     assert not ech(network_allow=["allowed.test"]) and not ech(allow_network=True)
     assert ech(network_allow=[{"host": "allowed.test", "ech": True}])
+    asked = Asked(Name("other.test"), 443, "tls", "transparent", ech=True)
+    assert not decide(network(on_unknown_domain="ask"), asked).ask
+    assert decide(network(on_unknown_domain="ask"), replace(asked, ech=False)).ask
 
 
 def test_loopback_is_the_box_itself_for_a_program_and_a_host_outside_for_a_proxy() -> None:

@@ -46,6 +46,8 @@ def complaint(document: Document, said: str) -> PolicyError:
     allowed = properties().get(key_of(tuple(part for part in path if isinstance(part, str))))
     if allowed and allowed.values and what.startswith("Invalid enum value"):
         return document.fault(path, f"{key} is {_shown(value)}.", f"It takes {', '.join(allowed.values)}.")
+    if allowed and allowed.kind.startswith("list of `") and what.startswith("Invalid enum value"):
+        return document.fault(path, f"{key} is {_shown(value)}.", f"It takes {allowed.kind.removeprefix('list of ')}.")
     if isinstance(value, dict) and allowed and allowed.entries:
         return _of_entries(document, path, value, allowed.entries)
     if expected := EXPECTED.fullmatch(what):
@@ -81,7 +83,11 @@ def _wanted(expected: re.Match[str]) -> str:
     if not expected["bound"]:
         return words
     number = expected["number"].removesuffix(".0")
-    return f"{words} {BOUNDS[expected['bound']]} {number}" + (" characters" if expected["length"] else "")
+    return f"{words} {BOUNDS[expected['bound']]} {number}" + (_counted(expected) if expected["length"] else "")
+
+
+def _counted(expected: re.Match[str]) -> str:
+    return " entries" if "array" in expected["types"] else " characters"
 
 
 def _remedy(value: Value, expected: re.Match[str]) -> str | None:
@@ -92,7 +98,7 @@ def _remedy(value: Value, expected: re.Match[str]) -> str | None:
 
 def _shown(value: Value) -> str:
     if isinstance(value, (dict, list)):
-        return "a map" if isinstance(value, dict) else "a list"
+        return ("a map" if isinstance(value, dict) else "a list") if value else "empty"
     written = json.dumps(value)
     return written if len(written) <= 80 else written[:76] + "..."
 

@@ -88,7 +88,8 @@ def _by_rules(policy: NetworkPolicy, asked: Asked) -> Verdict:
         near.append(Verdict(False, _rule(rule), missing, _remedy(rule, asked)))
     if policy.default == "allow" and not asked.ech:
         return Verdict(True, "network.default", "it is allow, and nothing closes it", private=policy.private_addresses)
-    if policy.on_unknown == "ask" and isinstance(asked.host, Name) and not _is_of_port(policy, asked):
+    may_ask = policy.on_unknown == "ask" and isinstance(asked.host, Name) and not asked.ech
+    if may_ask and not _is_of_port(policy, asked):
         why = f"no entry of network.allow names {asked.host} at port {asked.port}, and somebody is asked"
         return Verdict(False, "network.on_unknown_domain", why, _entry(asked), ask=True, private=policy.private_addresses)
     if near:
