@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.agent.registry import ToolRegistry
+    from ringfence.agent.tools.tool import Tool, ToolResult
     from ringfence.confine.host import Capability
     from ringfence.connection import Connection
     from ringfence.explanation import Explanation, explain
@@ -46,6 +48,8 @@ _PLACES = {
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
     "Trace": "ringfence.trace",
+    "ToolRegistry": "ringfence.agent.registry",
+    **dict.fromkeys(("Tool", "ToolResult"), "ringfence.agent.tools.tool"),
     "Act": "ringfence.permission.acts",
     **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
     **dict.fromkeys(("Answer", "Question"), "ringfence.permission.questions"),
@@ -94,6 +98,9 @@ __all__ = [
     "SandboxConfig",
     "SandboxLimits",
     "Signaled",
+    "Tool",
+    "ToolRegistry",
+    "ToolResult",
     "Trace",
     "Transfer",
     "compose",

@@ -17,7 +17,8 @@ PUBLIC = LEAVES | {"sandbox", "sync", "explanation", "policy", "permission", "tr
 # decides. A room that is not here is unknown, and fails.
 MAY_IMPORT: dict[str, set[str]] = {
     "": PUBLIC
-    | {"confine.host", "process.streams", "process.zygote", "files", "connection", "world.files", "world.processes", "world.trees"},
+    | {"confine.host", "process.streams", "process.zygote", "files", "connection", "world.files", "world.processes", "world.trees"}
+    | {"agent"},
     "explanation": BELOW_SANDBOX | {"sync", "explanation"},
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "egress": LEAVES | {"policy", "egress", "guest.wire", "guest.kernel"},
     "snapshot": LEAVES | {"policy", "world", "snapshot"},
     "trace": LEAVES | {"trace", "policy.digest"},
-    "agent": PUBLIC | {"permission", "agent"},
+    "agent": PUBLIC | {"agent"},
     "fleet": PUBLIC | {"fleet"},
     "cli": PUBLIC | {"cli"},
     "__main__": {"cli"},
