@@ -114,6 +114,14 @@ class Inside:
         """To the name at a place of the policy, transparently."""
         return socket.create_connection((name_address(place), port), timeout=SECONDS)
 
+    def resets(self, place: int, port: int) -> bool:
+        """Whether a connection to a name at a place is reset, before it is there for the client or after."""
+        try:
+            with self.connect(place, port) as client:
+                return read_all(client) == b"<reset>"
+        except ConnectionResetError:
+            return True
+
     def to_proxy(self) -> socket.socket:
         return socket.create_connection(self.proxy, timeout=SECONDS)
 

@@ -125,11 +125,14 @@ class Exchange:
             except UnreachableError as error:
                 await client.farewell(refusals.failed(504 if error.error == 110 else 502, error.why, body=request.method != "HEAD"))
                 return None
-            passing = _Passing(client, upstream, self.requests, request)
+            passing = _Passing(client, upstream, self.requests, request, reused)
             done = await passing.run()
-            if done is not None or not (reused and passing.untouched and request.size == 0 and request.method in ("GET", "HEAD")):
+            if done is not None or not (reused and passing.untouched):
                 return done
-            self._forget()  # the far side closed it just as it was used again
+            self._forget()
+            if request.size != 0 or request.method not in ("GET", "HEAD"):
+                break  # it may have done something already, or its body is gone
+        await client.farewell(refusals.failed(502, "the far side closed before it answered", body=request.method != "HEAD"))
         return None
 
     async def _upstream(self, request: Request, asked: Asked, verdict: Verdict) -> Upstream:
@@ -173,7 +176,8 @@ class Exchange:
 class _Passing:
     """One request on its way up and its response on its way down, at once."""
 
-    def __init__(self, client: Client, upstream: Upstream, requests: Requests, request: Request) -> None:
+    def __init__(self, client: Client, upstream: Upstream, requests: Requests, request: Request, reused: bool) -> None:
+        self._reused = reused
         self.client, self.server, self.requests, self.request = client, upstream.socket, requests, request
         self.responses = Responses(request)
         self.untouched = True  # nothing of a response has come
@@ -280,8 +284,8 @@ class _Passing:
             if data:
                 self.untouched = False
                 self.responses.receive(data)
-            elif self.untouched:
-                raise BrokenPipeError
+            elif self.untouched and self._reused:
+                raise BrokenPipeError  # it closed it just as it was used again
             else:
                 self.responses.end()
         return True

@@ -16,7 +16,7 @@ from ringfence.policy.reach import Asked, Verdict
 MOST_WAITING = 512
 """Decisions that wait for the caller to read, not counting those that equal one that waits."""
 MOST_TEXT = 300
-"""Characters of a field: what reads it takes no more."""
+"""Bytes of a field: what reads it takes no more."""
 
 
 class Records:
@@ -37,13 +37,13 @@ class Records:
         record: dict[str, object] = {
             "op": "decision",
             "allowed": int(verdict.allowed),
-            "host": host[:MOST_TEXT],
+            "host": _cut(host),
             "port": port,
             "scheme": scheme,
             "via": via,
-            "rule": verdict.rule[:MOST_TEXT],
-            "remedy": (verdict.remedy or "")[:MOST_TEXT],
-            "why": verdict.why[:MOST_TEXT],
+            "rule": _cut(verdict.rule),
+            "remedy": _cut(verdict.remedy or ""),
+            "why": _cut(verdict.why),
             "source_port": source_port,
             "address": address,
             "at_ns": time.monotonic_ns(),
@@ -80,3 +80,7 @@ class Records:
                 return False
             self._spent = 0
         return True
+
+
+def _cut(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")[:MOST_TEXT]
