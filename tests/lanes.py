@@ -80,7 +80,7 @@ def main(lanes: int, arguments: list[str]) -> int:
         shared = stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-lanes-"))
         quiet = stack.enter_context(tempfile.NamedTemporaryFile(prefix="rf-quiet-"))
         environment = {QUIET: quiet.name, **os.environ, SHARED: shared}
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--durations=10", "--durations-min=3", *arguments]
         running = []
         for _ in range(lanes):
             output = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
