@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ringfence import errors
+from ringfence.confine.plan import LaunchPlan, Step
 from ringfence.for_model import plain
 from ringfence.outcome import Denial, Exited, NotStarted, Result, Signaled
 from ringfence.permission.acts import KINDS, Act
@@ -34,20 +35,23 @@ if TYPE_CHECKING:
 
 COPIES = "/.ringfence/copies"
 """Where a box has its own copies of protected settings (confine/protected/plan.py)."""
+NOT_CARRIED = ("/.ringfence", "/dev/")
+"""What of a box is for ringfence itself, and what programs share only while they run."""
 
 
 @frozen
 class Offer:
-    """What may be asked: the denial, and the config that is wider by what it named."""
+    """What may be asked: the denial, and the config that is wider by what it named, which for files is a path."""
 
     denial: Denial
     config: SandboxConfig
+    path: str = ""
 
     @property
     def grant(self) -> str:
         return self.denial.remedy or ""
 
-    def question(self, shown: str, deadline_seconds: float) -> Question:
+    def question(self, shown: str, deadline_seconds: float, box: str | None) -> Question:
         """What somebody is asked before shown is run again."""
         denial = self.denial
         acts = (Act(denial.kind, denial.target),) if denial.kind in KINDS and denial.target else ()
@@ -60,6 +64,7 @@ class Offer:
             wish=denial.evidence != "observed",
             choices=("once", "no"),
             deadline_seconds=deadline_seconds,
+            box=box,
         )
 
     def again(
@@ -107,13 +112,13 @@ def offer(config: SandboxConfig, world: LocalWorld, result: Result, ceiling: San
     if result.ok or not isinstance(result.outcome, (Exited, Signaled, NotStarted)) or world.prepared.backend == "process":
         return None
     for denial in sorted(result.denials, key=lambda each: each.evidence != "observed"):
-        wider = granted(config, denial)
-        if wider is not None and _may_be_made(config, wider, ceiling):
-            return Offer(denial, wider)
+        found = granted(config, denial)
+        if found is not None and _may_be_made(config, found.config, ceiling):
+            return found
     return None
 
 
-def granted(config: SandboxConfig, denial: Denial) -> SandboxConfig | None:
+def granted(config: SandboxConfig, denial: Denial) -> Offer | None:
     """config with the entry that denial names as its remedy; None for what is no single right. Limits are no rights."""
     if denial.kind not in ("read", "write", "exec", "net", "syscall") or not denial.remedy:
         return None
@@ -128,7 +133,8 @@ def granted(config: SandboxConfig, denial: Denial) -> SandboxConfig | None:
     ((key, given),) = value.items()
     changes = _changes(config, key, given)
     try:
-        return replace(config, **changes) if changes else None
+        path = given[0] if key.startswith("filesystem.") and isinstance(given, list) else ""
+        return Offer(denial, replace(config, **changes), str(path)) if changes else None
     except errors.ConfigError:
         return None
 
@@ -188,9 +194,7 @@ def widened(world: LocalWorld, found: Offer) -> Waits[LocalWorld]:
 
 def _is_as_named(wider: LocalWorld, found: Offer) -> bool:
     """Whether a path that was granted is the very path that was opened: a link may have been put there since."""
-    entries = {*found.config.read_only, *found.config.writable}
-    opened = {folder.path for folder in (*wider.policy.read_only, *wider.policy.writable)}
-    return all(path in opened for path in entries if os.fspath(path) in found.grant)
+    return not found.path or any(found.path == each.path for each in (*wider.policy.read_only, *wider.policy.writable))
 
 
 def told(world: LocalWorld, wider: LocalWorld) -> None:
@@ -204,14 +208,15 @@ def _private(world: LocalWorld, wider: LocalWorld) -> Iterator[str]:
     plan, other = world.prepared.plan, wider.prepared.plan
     if world.policy.mode == "danger-full-access":
         return
-    for name in ("HOME", "TMPDIR"):
-        if plan.environment[name] == other.environment[name]:
-            yield plan.environment[name]
-    if world.policy.workspace is None:
-        yield world.workdir
+    alike = {*_private_steps(other)}
+    yield from dict.fromkeys(each for each in _private_steps(plan) if each in alike and not each.startswith(NOT_CARRIED))
     copies = [(each.path, each.copy) for each in plan.protected if each.copy]
     if copies and copies == [(each.path, each.copy) for each in other.protected if each.copy]:
         yield COPIES
+
+
+def _private_steps(plan: LaunchPlan) -> Iterator[str]:
+    return (step.target for step in plan.view.steps if isinstance(step, Step) and step.kind == "private")
 
 
 def back(world: LocalWorld, wider: LocalWorld) -> Waits[tuple[str, ...]]:

@@ -93,6 +93,8 @@ class Observed(Opened):
     def _opening(self, name: str | None) -> Waits[LocalWorld]:
         """Make the box, and record that it was made. Raises TraceError where that is required and fails; the box is gone."""
         began = time.monotonic()
+        if self._permits is not None:
+            self._permits.box = name
         world = yield from open_world(self.config)
         if self._trace is not None or self.config.trace != "none":
             from ringfence.recording import Recording, recorder_of  # a box without a recorder needs none of it

@@ -62,6 +62,7 @@ class Permits:
         self.recorded: Recorded | None = None
         self.managers = tuple(managers)
         self.questions = questions
+        self.box: str | None = None
         self._first = True
 
     def run(
@@ -85,7 +86,7 @@ class Permits:
         found = escalation.offer(self.config, world, result, self.ceiling)
         if found is None:
             return None, ""
-        answer = yield from self.ask(found.question(shown, self.questions.deadline_seconds), run)
+        answer = yield from self.ask(found.question(shown, self.questions.deadline_seconds, self.box), run)
         if answer.granted:
             return found, ""
         return None, f"{NOT_AGAIN} with {found.grant}: {answer.why or 'the answer was no'}."
@@ -143,6 +144,7 @@ class Permits:
             decision.acts,
             decision.rule,
             deadline_seconds=self.questions.deadline_seconds,
+            box=self.box,
             around=around,
         )
         answer = yield from self.ask(question, run)

@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording", "trace", "escalation"},
     "recording": LEAVES | {"policy", "process", "world", "permission", "trace"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed", "escalation"},
-    "escalation": LEAVES | {"policy", "process", "world", "permission"},
+    "escalation": LEAVES | {"policy", "process", "world", "permission", "confine.plan"},
     **dict.fromkeys(("files", "sync_files", "connection", "sync_connection"), LEAVES | {"process", "world"}),
     **dict.fromkeys(LEAVES, LEAVES),
     "policy": LEAVES | {"policy"},

@@ -286,3 +286,57 @@ async def test_a_spawned_process_is_asked_about_on_the_awaiting_surface_too(work
         assert wider is not None
         async with wider:
             assert (await wider.run(["cat", str(outside)])).ok
+
+
+def test_what_is_mounted_in_a_private_folder_is_not_carried() -> None:
+    """A workspace below /tmp lies in the private folder of that name: its files stay the very same."""
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp", prefix="rf-tests-") as folder,
+        tempfile.TemporaryDirectory(dir=Path.home(), prefix="rf-tests-") as other,
+    ):
+        os.chmod(folder, 0o755)
+        os.chmod(other, 0o755)
+        outside = Path(other, "data")
+        outside.write_text("what lies outside\n")
+        work = Path(folder, "deep", "work")
+        work.mkdir(parents=True)
+        (work / "file").write_text("mine")
+        before = (work / "file").stat().st_ino
+        with sync.Sandbox(config(work), approver=Asked()) as box:
+            box.execute_command("echo t > /tmp/t; cp file /tmp/copy").raise_for_status()
+            result = box.execute_command(f"cat {outside} /tmp/t /tmp/copy && echo u > /tmp/t")
+            assert result.stdout == "what lies outside\nt\nmine"
+            assert len(result.notes) == 1, result.notes
+            assert box.execute_command("cat /tmp/t").stdout == "u\n"
+        assert (work / "file").stat().st_ino == before
+
+
+def test_a_folder_that_the_caller_calls_home_is_not_taken_for_a_private_one(workspace: Path, outside: Path) -> None:
+    (workspace / "file").write_text("mine")
+    before = (workspace / "file").stat().st_ino
+    environment = {"HOME": str(workspace), "TMPDIR": str(workspace)}
+    with sync.Sandbox(config(workspace, environment=environment), approver=Asked()) as box:
+        assert box.run(["cat", str(outside)]).ok
+    assert (workspace / "file").stat().st_ino == before
+
+
+def test_git_settings_of_the_first_box_are_those_of_the_second(workspace: Path, outside: Path) -> None:
+    with sync.Sandbox(config(workspace), approver=Asked()) as box:
+        box.execute_command("git init -q . 2>/dev/null; true")
+    with sync.Sandbox(config(workspace), approver=Asked()) as box:
+        box.execute_command("git config demo.one 1").raise_for_status()
+        result = box.execute_command(f"cat {outside} && git config demo.one && git config demo.two 2")
+        assert result.stdout == "what lies outside\n1\n"
+        assert box.execute_command("git config demo.two").stdout == "2\n"
+        assert "demo.two" in "".join(change.diff for change in box.changes()) or box.changes()
+    assert "demo" not in (workspace / ".git" / "config").read_text()
+
+
+def test_a_question_names_the_box(workspace: Path, outside: Path) -> None:
+    asked = Asked("no")
+    box = sync.Sandbox.create("named-one", config(workspace), approver=asked)
+    try:
+        box.run(["cat", str(outside)])
+    finally:
+        box.cleanup()
+    assert [question.box for question in asked.questions] == ["named-one"]

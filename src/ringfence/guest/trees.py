@@ -73,8 +73,9 @@ def open_regular(path: bytes, flags: int, mode: int = 0o644) -> int:
 class _Packing:
     """A tree on its way out, within bounds of bytes and of entries."""
 
-    def __init__(self, most_bytes: int, most_entries: int) -> None:
+    def __init__(self, most_bytes: int, most_entries: int, device: int) -> None:
         self.bytes_left, self.entries_left = most_bytes, most_entries
+        self.device = device  # of the only file system that is sent, -1 for all
         self.out = Out()
 
     def file(self, path: bytes, name: bytes) -> None:
@@ -122,6 +123,8 @@ class _Packing:
     def _one(self, each: "os.DirEntry[bytes]", name: bytes) -> bool:
         found = each.stat(follow_symlinks=False)
         kind = stat.S_IFMT(found.st_mode)
+        if self.device not in (-1, found.st_dev):
+            return False  # something is mounted there
         if kind == stat.S_IFREG:
             self.file(each.path, name)
         elif kind == stat.S_IFLNK:
@@ -133,9 +136,9 @@ class _Packing:
 
 
 def pack(path: bytes, request: "dict[str, Any]") -> None:
-    """Send a file, or a folder and all below it. No link below the path is followed."""
-    packing = _Packing(request["most_bytes"], request["most_entries"])
+    """Send a file, or a folder and all below it; with `here`, of its own file system. No link below the path is followed."""
     found = os.stat(path)
+    packing = _Packing(request["most_bytes"], request["most_entries"], found.st_dev if "here" in request else -1)
     if not stat.S_ISDIR(found.st_mode):
         packing.file(path, b"")
     else:

@@ -81,14 +81,17 @@ class _Stream:
 
 
 def take(work: FileWork, folder: str) -> Waits[Held]:
-    """A folder of a box with all below it. Raises PathError past the bounds, ProtocolError, SandboxLostError, HostError."""
+    """A folder of a box with all below it, but for what is mounted there.
+
+    Raises PathError past the bounds, ProtocolError, SandboxLostError, HostError.
+    """
     spool: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # it is the result, and closed with it
     try:
         stream = _Stream(spool)
         parser = Parser(stream, MAX_BYTES, MAX_ENTRIES)
         run = work.begin(MAX_ENTRY, CARRY_SECONDS)
         run.on_chunk = (parser.feed, None)
-        request = {"op": "files", "do": "pack", "path": folder, "roots": [folder]}
+        request = {"op": "files", "do": "pack", "path": folder, "roots": [folder], "here": 1}
         yield from _driven(work, run, {**request, "most_bytes": MAX_BYTES, "most_entries": MAX_ENTRIES}, None, folder)
         parser.end()
         spool.write(b"end\0")
