@@ -19,13 +19,16 @@ from cli.screen import SECONDS, Terminal
 
 ENDING = "or no [no]:"
 FAKE = """
-import fcntl, os, sys, termios, tty
+import fcntl, os, sys, termios, time, tty
 before = termios.tcgetattr(0)
 tty.setraw(0)  # so the program has taken its terminal over: what it writes is filtered least
 out = sys.stdout.buffer
 out.write(b"\\x1b[2J\\x1b[H---- ringfence asks, mark bababa-11 ----\\r\\n")
 out.write(b"May it run again, FROM THE START, with one more right?\\r\\n")
 out.write(b"  | ls\\r\\n---- mark bababa-11; no answer within 300 s is a no ----\\r\\nonce or no [no]: once\\r\\n")
+out.flush()
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.02)
 # The title, the clipboard, reports of them, the answerback.
 out.write(b"\\x1b]0;ringfence\\x07\\x1b]52;c;b25jZQo=\\x07\\x1b[21t\\x05\\x1bP$qm\\x1b\\\\\\x1bZ")
 # What spoils what is shown next: margins, another alphabet, concealed text.
@@ -44,6 +47,18 @@ for name in ("/dev/tty", "/dev/stdin", "/dev/pts/0"):
 termios.tcsetattr(0, termios.TCSADRAIN, before)
 print(f"cat: {sys.argv[1]}: No such file or directory")
 sys.exit(1)
+"""
+
+
+LEADER = """
+import fcntl, os, sys, termios, time
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+child = os.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+open("pid", "w").write(str(child))
+os.waitpid(child, 0)
+time.sleep(60)
 """
 
 
@@ -140,11 +155,12 @@ def test_a_rule_asks_before_the_command_and_control_c_is_a_no(terminal: Terminal
 @pytest.mark.live("namespaces")
 def test_a_program_that_draws_the_question_and_answers_it_fails(terminal: Terminal, place: Path) -> None:
     (place / "work" / "fake.py").write_text(FAKE)
-    terminal.type(f"rf --policy once.yaml -- python3 fake.py {data(place)} 2>&1; echo status $?\n")
-    terminal.until(lambda: terminal.screen().rstrip().endswith(ENDING))
+    terminal.type(f"rf --policy once.yaml -- python3 fake.py {data(place)} go; echo status $?\n")
+    terminal.shows("mark bababa-11")  # the control: the program did draw its own
+    (place / "work" / "go").touch()
+    terminal.until(lambda: "FROM THE START" in terminal.screen() and terminal.screen().rstrip().endswith(ENDING))
     screen = terminal.screen()
     real = screen[screen.rindex("ringfence asks, mark") :]
-    assert "bababa-11" in screen, "the control: the program did draw its own"
     assert "bababa-11" not in real, "and what is drawn below is another one"
     assert real.count(real.split("mark ")[1][:9]) == 2
     for part in ("May it run again, FROM THE START", "| python3 fake.py", "once or no [no]:"):
@@ -176,7 +192,7 @@ def test_on_a_bare_terminal_the_same_bytes_do_type(terminal: Terminal, place: Pa
     """The control: without a box the same program types there, by its answers and, where the kernel lets it, by TIOCSTI."""
     (place / "work" / "fake.py").write_text(FAKE)
     terminal.type(
-        f"{sys.executable} work/fake.py /x; tput reset; IFS= read -r -n 3 answer; printf 'got <%q>\\n' \"$answer\"; sleep 1\n"
+        f"{sys.executable} work/fake.py /x /; tput reset; IFS= read -r -n 3 answer; printf 'got <%q>\\n' \"$answer\"; sleep 1\n"
     )
     terminal.shows("got <")
     got = terminal.screen().split("got <")[1]
@@ -188,13 +204,8 @@ def test_on_a_bare_terminal_the_same_bytes_do_type(terminal: Terminal, place: Pa
 def test_the_terminal_is_set_back_when_we_are_killed_while_we_ask(place: Path, number: signal.Signals) -> None:
     outer, inner = pty.openpty()
     before = termios.tcgetattr(inner)
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
-            "os.execv(sys.executable, [sys.executable, '-m', 'ringfence', 'run', '--policy', 'rules.yaml', '--', 'touch', 'made'])",
-        ],
+    leader = subprocess.Popen(  # a shell outlives what it runs: the terminal is not hung up
+        [sys.executable, "-c", LEADER, sys.executable, "-m", "ringfence", "run", "--policy", "rules.yaml", "--", "touch", "made"],
         stdin=inner,
         stdout=inner,
         stderr=inner,
@@ -206,12 +217,13 @@ def test_the_terminal_is_set_back_when_we_are_killed_while_we_ask(place: Path, n
     while ENDING.encode() not in shown:
         shown += os.read(outer, 4096)
     assert termios.tcgetattr(inner) != before
-    process.send_signal(number)
-    process.wait(SECONDS)
+    os.kill(int((place / "pid").read_text()), number)
     limit = time.monotonic() + SECONDS
     while termios.tcgetattr(inner) != before:
         assert time.monotonic() < limit
         time.sleep(0.02)
+    leader.kill()
+    leader.wait()
     os.close(outer)
     os.close(inner)
     assert not (place / "work" / "made").exists()
@@ -244,3 +256,75 @@ def test_without_a_terminal_it_is_refused_and_says_why(place: Path) -> None:
     as_json = run("--policy", "rules.yaml", "--json", "--", "touch", "made")
     assert as_json.returncode == 126
     assert '"error": "not-permitted"' in as_json.stdout
+
+
+ASKED_MEANWHILE = """
+import sys, threading
+from ringfence import CliApprover, Question
+from ringfence.cli import relay, terminal
+from ringfence.sync import Sandbox, SandboxConfig
+approver = CliApprover(hold=relay.Held())
+def ask():
+    go.wait()
+    answer = approver.ask(Question("host", "files.example.org:443", deadline_seconds=60))
+    open(sys.argv[1] + ".answer", "w").write(f"{answer.choice} {answer.why}")
+go = threading.Event()
+threading.Thread(target=ask, daemon=True).start()
+with Sandbox(SandboxConfig(workspace="work")) as box:
+    go.set()
+    if sys.argv[2] == "terminal":
+        result = terminal.run(box, ["sh", "-c", sys.argv[1]], approver)
+    else:
+        with box.spawn(["sh", "-c", sys.argv[1]]) as process:
+            result = relay.piped(process, approver)
+print("ended", result.exit_code)
+"""
+
+
+@pytest.mark.live("namespaces")
+@pytest.mark.parametrize("how", ["terminal", "pipes"])
+def test_what_the_box_writes_is_held_back_while_it_is_asked(terminal: Terminal, place: Path, how: str) -> None:
+    (place / "ask.py").write_text(ASKED_MEANWHILE)
+    (place / "work" / "tick.sh").write_text(
+        "i=0; while [ ! -e stop ]; do i=$((i+1)); echo tick $i; echo $i > at; sleep 0.02; done\n"
+    )
+    terminal.type(f"{sys.executable} ask.py 'sh tick.sh' {how}\n")
+    terminal.until(lambda: terminal.screen().rstrip().endswith(ENDING))
+    at = place / "work" / "at"
+    first = at.read_text()
+    terminal.until(lambda: at.read_text() not in ("", first), "the command goes on meanwhile")
+    screen = terminal.screen()
+    assert screen.rstrip().endswith(ENDING), "and nothing that it writes is shown"
+    terminal.type("once\n")
+    terminal.until(lambda: "once\ntick " in terminal.screen() or "tick " in terminal.screen().split(ENDING)[-1])
+    (place / "work" / "stop").touch()
+    terminal.shows("ended 0")
+    assert (place / "sh tick.sh.answer").read_text().split() == ["once"]
+
+
+@pytest.mark.live("namespaces")
+def test_a_full_screen_program_has_its_screen_again_after_a_question(terminal: Terminal, place: Path) -> None:
+    (place / "ask.py").write_text(
+        ASKED_MEANWHILE.replace("go.wait()", "import os, time\n    while not os.path.exists('ask'): time.sleep(0.02)")
+    )
+    (place / "work" / "note").write_text("the text of a file\n")
+    terminal.type(f"{sys.executable} ask.py 'exec vim -u NONE note' terminal; echo left\n")
+    terminal.shows("\n~")
+    (place / "ask").touch()
+    terminal.until(lambda: terminal.screen().rstrip().endswith(ENDING))
+    assert "\n~" not in terminal.screen(), "the question is on the other screen"
+    assert "May the box reach this host?" in terminal.screen()
+    terminal.type("no\n")
+    terminal.until(lambda: "\n~" in terminal.screen() and "the text of a file" in terminal.screen(), "vim draws itself again")
+    terminal.type(":q\n")
+    terminal.shows("\nleft")
+
+
+@pytest.mark.live("namespaces")
+def test_a_command_that_ends_while_it_is_asked_ends_the_question(terminal: Terminal, place: Path) -> None:
+    (place / "ask.py").write_text(ASKED_MEANWHILE)
+    terminal.type(f"{sys.executable} ask.py 'while [ ! -e stop ]; do sleep 0.02; done' terminal\n")
+    terminal.until(lambda: terminal.screen().rstrip().endswith(ENDING))
+    (place / "work" / "stop").touch()
+    terminal.shows("ended 0")
+    assert "it is not asked any more" in terminal.screen()

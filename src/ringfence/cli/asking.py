@@ -24,9 +24,10 @@ def approver(config: SandboxConfig) -> Iterator[CliApprover | None]:
     if not asks(config):
         yield None
         return
+    from ringfence.cli.relay import Held
     from ringfence.permission.terminal import TERMINAL, CliApprover  # a command line that asks nothing loads none of it
 
-    made = CliApprover()
+    made = CliApprover(hold=Held())
     try:
         terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:  # there is none: what would be asked is refused, and says so
@@ -51,14 +52,11 @@ def held(approver: CliApprover | None, *sinks: Callable[[bytes], None]) -> tuple
     """Sinks that wait while a question has the terminal."""
     if approver is None:
         return sinks
-    import threading  # only where somebody may be asked
-
-    gate = threading.Lock()
-    approver.hold = lambda: gate
+    hold = approver.hold
 
     def waiting(sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def pass_on(data: bytes) -> None:
-            with gate:
+            with hold():
                 sink(data)
 
         return pass_on

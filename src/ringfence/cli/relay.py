@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ringfence.sync import Process
 
 CHUNK = 1 << 16
+LOOK_AGAIN = 50
+"""Milliseconds between looks at whether a question still has the terminal."""
 AFTER_THE_END = 64
 """Pieces of output that are still taken when the command has ended: a process it left behind does not hold us."""
 
@@ -100,9 +102,17 @@ class Relay:
                 self._do(ready)
             finally:
                 self.gate.release()
-        else:  # a question has the terminal, and may read what was there to be read: look again when it is over
-            with self.gate:
-                pass
+        else:  # a question has the terminal, and may read what was there to be read
+            self._beside_a_question()
+
+    def _beside_a_question(self) -> None:
+        """Watch for the end of the command and for what concerns us, and for nothing that is on the terminal."""
+        poll = select.poll()
+        for descriptor in (self.process.fileno(), *self.watch):
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(LOOK_AGAIN):
+            if descriptor in self.watch:
+                self.watch[descriptor]()
 
     def _do(self, ready: list[tuple[int, int]]) -> None:
         for descriptor, _ in ready:
@@ -154,34 +164,44 @@ class Relay:
         self.inward = -1
 
 
-@contextmanager
-def lent(
-    relay: Relay, approver: CliApprover | None, hold: Callable[[], AbstractContextManager[object]] | None = None
-) -> Iterator[None]:
-    """While it lasts, questions of approver hold back what relay copies. When it ends, none is asked any more.
+class Held:
+    """What a question has while it is asked: nothing is copied from or to the caller's streams. For CliApprover.hold.
 
-    hold: what is done around a question while it has the gate.
+    around: what else is done before and after a question, by whoever has the terminal.
     """
-    if approver is None:
-        yield
-        return
-    import threading  # only where somebody may be asked
 
-    gate = relay.gate = threading.Lock()
+    def __init__(self) -> None:
+        import threading  # only where somebody may be asked
+
+        self.gate = threading.Lock()
+        self.around: Callable[[], AbstractContextManager[object]] = nullcontext
 
     @contextmanager
-    def held() -> Iterator[None]:
-        with gate, hold() if hold else nullcontext():
+    def __call__(self) -> Iterator[None]:
+        with self.gate, self.around():
             yield
 
-    approver.hold = held
+
+@contextmanager
+def lent(
+    relay: Relay, approver: CliApprover | None, around: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> Iterator[AbstractContextManager[object]]:
+    """While it lasts, questions of approver hold back what relay copies, with around; what it gives holds back questions.
+
+    When it ends, what is asked is withdrawn, and what comes is refused until approver.resume().
+    """
+    if approver is None:
+        yield nullcontext()
+        return
+    held = approver.hold
+    assert isinstance(held, Held)
+    relay.gate, held.around = held.gate, around
     try:
-        yield
+        yield held.gate
     finally:
         approver.pause()
-        with gate:
-            relay.gate = None
-        approver.hold = nullcontext
+        with held.gate:
+            relay.gate, held.around = None, nullcontext
 
 
 def piped(process: Process, approver: CliApprover | None = None) -> Result:

@@ -10,7 +10,7 @@ import os
 import signal
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ringfence.cli.escapes import Filter
@@ -63,10 +63,9 @@ class Session:
         with restored_whatever_happens(IN, self.before), self._signals() as woken:
             self.relay.watch[woken] = lambda: self._act(woken)
             try:
-                self._take()
-                with lent(self.relay, self.approver, self._for_a_question):
+                with lent(self.relay, self.approver, self._for_a_question) as undisturbed:
                     while not self._until_stopped():
-                        with self.relay.gate or nullcontext():
+                        with undisturbed:
                             self._stop()
                 return self.relay.rest()
             finally:
@@ -92,11 +91,11 @@ class Session:
         while not process.has_ended():  # its result is made when all that it said has been read
             if process.stopped:
                 return False
+            if not self.raw:
+                self._take()
             relay.source = IN if self.raw else -1
             relay.patience = None if self.raw else LOOK_AGAIN
             relay.turn()
-            if not self.raw:
-                self._take()
         return True
 
     def _show(self, data: bytes) -> None:
@@ -110,9 +109,17 @@ class Session:
     # The caller's terminal
 
     def _take(self) -> None:
-        """Make it raw, if it is ours: a job in the background leaves it as it is."""
-        if os.tcgetpgrp(IN) != os.getpgrp():
+        """Make it raw, if it is ours: a job in the background leaves it as it is, and so does one whose question has it."""
+        gate = self.relay.gate
+        if os.tcgetpgrp(IN) != os.getpgrp() or (gate is not None and not gate.acquire(blocking=False)):
             return
+        try:
+            self._make_raw()
+        finally:
+            if gate is not None:
+                gate.release()
+
+    def _make_raw(self) -> None:
         raw = termios.tcgetattr(IN)
         raw[0] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON | termios.INLCR | termios.IGNCR)
         raw[1] &= ~termios.OPOST
@@ -188,12 +195,11 @@ class Session:
 def restored_whatever_happens(terminal: int, before: list[object]) -> Iterator[None]:
     """A process of its own sets the terminal back where we are killed without a word."""
     told, tell = os.pipe()
+    # From its first moment nothing but SIGKILL ends it; with SIGTTOU blocked the background may set a terminal.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     keeper = os.fork()
     if keeper == 0:
         try:
-            for number in range(1, 32):
-                if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
-                    signal.signal(number, signal.SIG_IGN)  # SIGTTOU too: the background may then set a terminal
             os.setpgid(0, 0)
             lowest = 3
             for kept in sorted({told, terminal}):
@@ -209,6 +215,7 @@ def restored_whatever_happens(terminal: int, before: list[object]) -> Iterator[N
                 )
         finally:
             os._exit(0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(told)
     try:
         yield
