@@ -6,10 +6,11 @@ site by, so it has to be the name that was decided on. Sources: RFC 8446 (4.1.2,
 Encrypted client hello (RFC 9849) cannot be told from its imitation: Chrome and Firefox send one made of random bytes in every
 hello (GREASE, 6.2), with the same fields and lengths, so that nobody between can tell. `ech` is therefore true for both, and a
 rule has to allow it. A far side that holds the key serves the inner name, which no one here sees: the very way round the list,
-so it is not taken for harmless. OpenSSL (curl, Python, node), GnuTLS, Java and Go send none unless told to; the resolver gives
-no configuration for a real one; the browsers have a setting each that ends both kinds (EncryptedClientHelloEnabled of Chromium's
-policies, security.tls.ech.grease_probability and network.dns.echconfig.enabled of Firefox). It cannot be cut out: the hello is
-part of what both sides sign.
+so it is not taken for harmless. OpenSSL (curl, Python, node), GnuTLS, Java and Go send none unless told to, and the resolver
+gives no configuration for a real one. It cannot be cut out: the hello is part of what both sides sign. Measured: Chromium 156
+and Firefox ESR 153 send it in every hello; the managed policy EncryptedClientHelloEnabled false ends that in Chromium (a box
+with a way out has it; headless-shell reads no policies), security.tls.ech.grease_probability 0 in Firefox, where
+network.dns.echconfig.enabled false does not.
 
 Not promised: a second hello, sent after the far side asked for one (HelloRetryRequest), is not read.
 """
