@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from egress.cage_child import ATTEMPTS
 from egress.outside import allow, echo, inside, named, server, worker_pid
+from ringfence.process import egress
 
 CHILD = str(Path(__file__).with_name("cage_child.py"))
 EPERM, ENOENT = 1, 2
@@ -72,3 +74,20 @@ def test_the_living_worker_has_no_id_no_capability_and_no_root_folder_of_the_hos
         else:
             with pytest.raises(PermissionError):  # it is not dumpable: no other process of the user looks into it
                 os.listdir(f"/proc/{pid}/root")
+
+
+@pytest.mark.live("root" if os.geteuid() == 0 else "user")
+def test_nobody_but_the_box_finds_a_listener_of_the_server() -> None:
+    """Neither on the host's addresses nor by a local name: all that it accepts on was made for a box and handed to it."""
+
+    def rows(table: str) -> list[list[str]]:
+        with open(f"/proc/net/{table}") as file:
+            return [line.split() for line in file][1:]
+
+    with inside(allow(named("files.example.org", 1))) as box:
+        given = {f"{socket.inet_aton(host)[::-1].hex().upper()}:{port:04X}" for host, port in (box.proxy, box.dns_tcp)}
+        for pid in (egress.current().pid, *([worker_pid()] if os.geteuid() == 0 else [])):
+            links = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+            sockets = {link[8:-1] for link in links if link.startswith("socket:[")}
+            assert {row[1] for row in (*rows("tcp"), *rows("tcp6")) if row[3] == "0A" and row[9] in sockets} == given
+            assert not [row for row in rows("unix") if row[6] in sockets and len(row) > 7]

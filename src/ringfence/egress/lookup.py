@@ -193,13 +193,14 @@ async def connect(task: Task, socket: _socket.socket, address: tuple[str, int]) 
     """Connect one of task's sockets, within the deadline that the task has. Raises OSError."""
     error = socket.connect_ex(address)
     while error in (errno.EINPROGRESS, errno.EALREADY):
-        await task.wait()
+        # Looked at before the first wait: on this host a connection is there, or refused, by now.
         error = socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_ERROR)
         if not error:
             try:
                 socket.getpeername()
             except OSError:
-                error = errno.EINPROGRESS  # something else woke the task
+                error = errno.EINPROGRESS
+                await task.wait()
     if error:
         raise OSError(error, os.strerror(error))
 

@@ -125,6 +125,7 @@ class Egress:
         ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         theirs.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, RECORDS_BUFFER)
         ours.setblocking(False)
+        wire.refuse_descriptors(ours)
         message: dict[str, object] = {"op": "box", "id": number, "policy": to_wire(policy), "redirect": int(redirect)}
         message |= {"listeners": [*listeners, "records"], "explicit": explicit(policy), "ask_ms": int(ask_seconds * 1000)}
         message["hello_ms"] = int(hello_seconds * 1000)
@@ -181,8 +182,11 @@ def _until_ready(records: _socket.socket) -> None:
     while not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         if time.monotonic() >= deadline:
             raise HostError(f"the server of its network did not answer within {READY_SECONDS:g} s.")
-    packet, _ = wire.receive(records, 0)
-    said = wire.decode(packet) if packet else None
+    try:
+        packet, _ = wire.receive(records, 0)
+        said = wire.decode(packet) if packet else None
+    except wire.WireError as error:
+        raise SandboxLostError(f"the box has no network: its server said what is no message: {error}.") from None
     if not isinstance(said, dict):
         raise SandboxLostError(f"the box has no network: {DIED}.")
     if said["op"] == b"failed":
