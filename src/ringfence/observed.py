@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ringfence.errors import RingfenceError
+from ringfence.opened import Opened
 from ringfence.outcome import Cancelled, Denial, Outcome, Result
 from ringfence.policy.config import SandboxConfig
 from ringfence.process.command import Command
 from ringfence.process.wait import Readable, Waits
 from ringfence.values import replace
-from ringfence.world.local import Callback, LocalWorld, Opened, open_world
+from ringfence.world.local import Callback, LocalWorld, open_world
 
 if TYPE_CHECKING:
     from ringfence.events import HookEvent
@@ -46,7 +47,7 @@ class Observed(Opened):
         trace: Recorder | None = None,
     ) -> None:
         super().__init__(config)
-        self._trace = trace
+        self._trace, self._ceiling = trace, ceiling
         self._own_trace: Trace | None = None
         self._recording: Recording | None = None
         self._hooks: HookManager | None = None
@@ -72,6 +73,35 @@ class Observed(Opened):
                 raise TypeError(f"hooks must be a HookManager of ringfence.hooks, not {type(hooks).__name__}.")
         self._hooks = hooks
 
+    def allow_host(self, *entries: str | Mapping[str, object]) -> None:
+        """Let the box reach further hosts from now on, by entries as network_allow has them. What network_deny closes stays closed.
+
+        Raises ConfigError for what is no entry, WideningError where `ceiling` was given and does not open it, ArgumentError for a
+        box that was made without any way out, SandboxLostError. Where the host redirects nothing (`enforcement.network` says so),
+        a port that no rule named when the box was made is reached by the proxy alone.
+        """
+        self._change_hosts("network_allow", entries)
+
+    def deny_host(self, *entries: str | Mapping[str, object]) -> None:
+        """Close hosts from now on, by entries as network_deny has them. Connections that are open to them are broken off.
+
+        Raises what allow_host() raises, but WideningError.
+        """
+        self._change_hosts("network_deny", entries)
+
+    def _change_hosts(self, where: str, entries: Sequence[str | Mapping[str, object]]) -> None:
+        from ringfence.policy.hostrules import host_rules  # few boxes change their rules
+
+        world, rules = self._open(), host_rules(entries, where)
+        if where == "network_deny":
+            world.change_hosts((), rules)
+            return
+        if self._ceiling is not None:
+            from ringfence.policy.compose import compose
+
+            compose(self._ceiling, SandboxConfig(network_allow=rules), {"network_allow"})
+        world.change_hosts(rules, ())
+
     def _telling(self, kind: Kind, command: Command) -> Telling | None:
         """What tells of one run; None where nobody listens."""
         if self._hooks is None:
@@ -96,6 +126,10 @@ class Observed(Opened):
         if self._permits is not None:
             self._permits.box = name
         world = yield from open_world(self.config)
+        if world.egress is not None and world.egress.policy.on_unknown == "ask":
+            from ringfence.host_questions import Asker  # few boxes ask about hosts
+
+            world.egress.asker = Asker(world.egress, self._permits.questions if self._permits else None, name)
         if self._trace is not None or self.config.trace != "none":
             from ringfence.recording import Recording, recorder_of  # a box without a recorder needs none of it
 

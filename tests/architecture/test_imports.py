@@ -23,7 +23,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Two faces over the same parts: sync is not made from sandbox, since it loads no event loop.
     "sandbox": BELOW_SANDBOX | {"files", "connection", "observed", "permits"},
     "sync": BELOW_SANDBOX | {"sync_files", "sync_connection", "observed", "permits"},
-    "observed": LEAVES | {"policy", "process", "world", "permission", "permits", "recording", "trace", "escalation"},
+    "observed": LEAVES
+    | {"policy", "process", "world", "permission", "permits", "recording", "trace", "escalation", "host_questions", "opened"},
+    "opened": LEAVES | {"policy", "world", "confine.protected"},
+    "host_questions": LEAVES | {"process", "world", "permission"},
     "recording": LEAVES | {"policy", "process", "world", "permission", "trace"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed", "escalation"},
     "escalation": LEAVES | {"policy", "process", "world", "permission", "confine.plan"},

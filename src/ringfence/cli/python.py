@@ -36,6 +36,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     config, trace = recorded(given, running.config(given, kept=running.KEPT_BYTES))
     ceiling = running.ceiling(given, config)
     with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+        running.say_published(box)
         out, complain = asking.held(approver, relay.to_caller(1), relay.to_caller(2))
         result = box.execute(code, on_stdout=out, on_stderr=complain)
     if approver is not None:

@@ -47,6 +47,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 
     ceiling = running.ceiling(given, config)
     with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+        running.say_published(box)
         try:
             result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
             if approver is not None and not result.ok:

@@ -156,6 +156,12 @@ def _line(denial: Denial) -> str:
     return f"{denial.kind} {denial.target} refused by {denial.rule}"
 
 
+def say_published(box: Sandbox) -> None:
+    """Where the ports of the box are for programs outside, on standard error."""
+    for port, place in box.published.items():
+        print(f"ringfence: port {port} of the box is at {place}", file=sys.stderr, flush=True)
+
+
 def changes_of(box: Sandbox) -> tuple[Change, ...]:
     """What the box changed in its private copies; nothing where that cannot be told any more."""
     try:

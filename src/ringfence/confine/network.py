@@ -76,6 +76,13 @@ def enforced(way: str) -> Enforced:
     return Enforced(Level.FULL, f"namespaces, {'nf_tables, ' if way != LISTENERS else ''}egress server", ENFORCED[way])
 
 
+def changed(policy: NetworkPolicy, way: str) -> bytes:
+    """The packet rules of policy, for a live box whose network was made in one way; nothing where that has none."""
+    if way == LISTENERS:
+        return b""
+    return rules(address_of(policy), _redirected(policy, IPv4Network(policy.range)), observed=way == REDIRECT, again=True)
+
+
 def address_of(policy: NetworkPolicy) -> str:
     """The box's own address."""
     return str(IPv4Network(policy.range)[OWN])

@@ -49,6 +49,7 @@ class Box:
         self.live: dict[Task, tuple[Asked, str]] = {}  # what each connection carries now, and the address that was dialled
         self.tasks: set[Task] = set()
         self.closing: list[Callable[[], None]] = []
+        self.once: dict[Task, dict[Place, bool]] = {}  # what was said for a connection, which is decided more than once
         self._grants: dict[Place, bool] = {}
         self._questions: dict[Place, Question] = {}
         self._number = 0
@@ -60,7 +61,7 @@ class Box:
         bare = tuple(replace(rule, methods=(), paths=()) for rule in policy.allow)
         self._whatever_request = replace(policy, allow=bare)
         for task, (asked, address) in list(self.live.items()):
-            verdict = self._granted(asked, decide(policy, asked))
+            verdict = self._granted(task, asked, decide(policy, asked))
             if not (verdict.allowed and (not address or may_dial(policy, asked, verdict, address).allowed)):
                 task.end()
 
@@ -84,7 +85,7 @@ class Box:
 
     async def decided(self, task: Task, asked: Asked) -> Verdict:
         """The verdict, which somebody may have to be asked for first: then task waits."""
-        verdict = self._granted(asked, decide(self.policy, asked))
+        verdict = self._granted(task, asked, decide(self.policy, asked))
         return await self._ask(task, asked, verdict) if verdict.ask else verdict
 
     def granted(self, place: Place, allowed: bool) -> None:
@@ -100,8 +101,10 @@ class Box:
                 for task in question.waiting:
                     task.wake()
 
-    def _granted(self, asked: Asked, verdict: Verdict) -> Verdict:
-        if verdict.ask and (said := self._grants.get((str(asked.host), asked.port))) is not None:
+    def _granted(self, task: Task, asked: Asked, verdict: Verdict) -> Verdict:
+        place = (str(asked.host), asked.port)
+        said = self.once.get(task, {}).get(place, self._grants.get(place)) if verdict.ask else None
+        if said is not None:
             return _answered(asked, verdict, said)
         return verdict
 
@@ -121,6 +124,7 @@ class Box:
             question.waiting.discard(task)
             if not question.waiting:
                 self._questions.pop(place, None)
+        self.once.setdefault(task, {})[place] = question.allowed
         return _answered(asked, verdict, question.allowed)
 
     def _open(self, place: Place, asked: Asked) -> Question | None:

@@ -179,6 +179,7 @@ class Worker:
         def ended(task: Task) -> None:
             box.tasks.discard(task)
             box.live.pop(task, None)
+            box.once.pop(task, None)
             if kind == "full":
                 box.refusing -= 1
                 self.room.refusing -= 1

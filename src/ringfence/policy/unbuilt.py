@@ -48,7 +48,7 @@ def _all(config: SandboxConfig) -> Iterator[Refusal]:
     floor = config.tier == "process" or config.isolation == "host"
     if floor and config.upstream_proxy != "none":
         yield Refusal("upstream_proxy", "network.upstream_proxy", without_password(config.upstream_proxy), ANOTHER, False)
-    for name, opened, waits_for in FLOOR_HOLDS_NOTHING if floor else BOX_DOES_NOT_GIVE:
+    for name, opened, waits_for in FLOOR_HOLDS_NOTHING if floor else ():
         value = value_of(config, name)
         if value == opened if isinstance(opened, (str, bool)) else value:
             yield Refusal(name, KEY_OF[name], value, waits_for, is_excused(KEY_OF[name], config.best_effort))
@@ -62,8 +62,7 @@ FLOOR_HOLDS_NOTHING = (
     *((name, (), ANOTHER) for name in ("network_allow", "network_deny", "network_presets", "network_publish")),
     ("on_unknown_domain", "ask", ANOTHER),
 )
-BOX_DOES_NOT_GIVE = (("network_publish", (), "published ports"), ("on_unknown_domain", "ask", "somebody who is asked"))
-"""What one tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
+"""What that tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 
 
 IDLE = "best_effort names {}, of which nothing is asked that is not enforced."

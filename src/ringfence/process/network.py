@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ringfence.errors import ProtocolError
+from ringfence.errors import HostError, ProtocolError
 from ringfence.guest import wire
 from ringfence.process import messages
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ringfence.confine.ways import Endpoint, Network
 
 SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14
+PACKET_BYTES = 1 << 16
 NETLINK_NETFILTER = 12  # linux/netlink.h
 
 
@@ -32,6 +33,24 @@ class Made:
     def listeners(self) -> Mapping[str, int]:
         """Those that connections and questions of the box arrive at."""
         return {name: each for name, each in self.sockets.items() if name not in ("rules", "refusals")}
+
+    def tell(self, rules: bytes) -> None:
+        """Change the packet rules: whoever owns the box's user namespace has every right in it (user_namespaces(7)).
+
+        Raises HostError where the kernel refuses them; then they are as they were.
+        """
+        kernel = socket.socket(fileno=os.dup(self.sockets["rules"]))
+        try:
+            kernel.send(rules)
+            while True:  # its answers are there when send() returns
+                answer = kernel.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+                number = -int.from_bytes(answer[16:20], "little", signed=True)
+                if number:
+                    raise HostError(f"the packet rules of the box cannot be changed: {os.strerror(number)}.", errno=number)
+        except BlockingIOError:
+            return
+        finally:
+            kernel.close()
 
     def close(self) -> None:
         while self.sockets:

@@ -62,6 +62,7 @@ class Run:
         self.observer: Observer | None = None
         self._deadline_ns = 0
         self._began_ns = 0
+        self.relays = False  # it runs no program of the box, and does not count among those that do
         self._alone = True  # no other run of the box was under way while this one was
         self.caps: list[Cap] = []  # that were met in it, as the warden says
 
@@ -104,6 +105,8 @@ class Run:
         return -1, -1, -1
 
     def _enter(self) -> None:
+        if self.relays:
+            return
         for other in (others := self.box.under_way):
             self._alone = other._alone = False
         others.add(self)

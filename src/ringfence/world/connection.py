@@ -62,6 +62,7 @@ def open_connection(world: Reached, port: object, host: object, wait: object) ->
     hosts, seconds = _checked(port, host, wait)
     world.must_be_open()
     connection = Connection(Run(world.box, world.policy.limits, None), port)  # type: ignore[arg-type]  # _checked
+    connection.run.relays = True
     request: dict[str, object] = {"op": "files", "do": "connect", "hosts": list(hosts), "port": port}
     request |= {"wait": int(seconds * 1000), "patience": int(CONNECT_SECONDS * 1000)}
     until = time.monotonic() + seconds + len(hosts) * CONNECT_SECONDS + 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from ringfence.denials.network import once, refused_by_kernel, refused_by_server, whose
 from ringfence.outcome import Denial
@@ -13,11 +14,18 @@ from ringfence.process.evidence import LEFT
 
 if TYPE_CHECKING:
     from ringfence.confine.ways import Network
+    from ringfence.policy.network import NetworkPolicy
     from ringfence.process.egress import Registration
     from ringfence.process.network import Made
 
 DROPPED = "Network: so much was refused that not all of it is told."
+MOST_KEPT = 5000
+"""Refused connections that wait for the end of a run."""
 UNKNOWN = "by a run that is not known, since several were under way"
+
+
+class Closes(Protocol):
+    def close(self) -> None: ...
 
 
 class Egress:
@@ -27,7 +35,12 @@ class Egress:
         self.policy, self.made, self.registration = network.policy, made, registration
         self.names = {address: name for name, address in network.names}
         self.connections = 0  # that were allowed
+        self.lost = False  # the server's process is gone
+        self.asked: Callable[[decisions.Asks], None] | None = None  # called with each question of the server, by whoever hears it
+        self.asker: Closes | None = None  # who hears the questions, where there may be some
         self._notes: list[str] = []
+        self._decided: list[decisions.Decision] = []
+        self._guard = threading.Lock()
 
     @classmethod
     def begin(cls, network: Network, made: Made) -> Egress:
@@ -49,9 +62,9 @@ class Egress:
         return notes
 
     def _take(self) -> list[Denial]:
-        denials = [
-            refused_by_server(each.host, each.port, each.rule, each.remedy, each.why) for each in self._said() if not each.allowed
-        ]
+        self.hear()
+        decided, self._decided = self._decided, []
+        denials = [refused_by_server(each.host, each.port, each.rule, each.remedy, each.why) for each in decided]
         if "refusals" in self.made.sockets:
             refused, dropped = refusals.read(self.made.sockets["refusals"])
             self._notes += [DROPPED] if dropped else []
@@ -61,21 +74,45 @@ class Egress:
             )
         return denials
 
-    def _said(self) -> Iterable[decisions.Decision]:
-        said, there = decisions.read(self.registration.records)
-        self._notes += [] if there else [f"Network: {DIED}."]
-        for each in said:
-            match each:
-                case decisions.Decision():
-                    self.connections += each.allowed and each.via != "dns"
-                    yield each
-                case decisions.Named(name, address):
-                    self.names[address] = name
-                case decisions.Noted(text):
-                    self._notes.append(f"Network: {text}.")
-                case decisions.Spent():
-                    self._notes.append(DROPPED)
+    def hear(self) -> None:
+        """Take what the server has said until now. Called by the thread of a run, and by one that waits for questions."""
+        asked = []
+        with self._guard:
+            said, there = decisions.read(self.registration.records)
+            if not (there or self.lost):
+                self.lost = True
+                self._notes.append(f"Network: {DIED}.")
+            for each in said:
+                match each:
+                    case decisions.Decision():
+                        self.connections += each.allowed and each.via != "dns"
+                        self._decided += () if each.allowed else (each,)
+                    case decisions.Named(name, address):
+                        self.names[address] = name
+                    case decisions.Noted(text):
+                        self._notes.append(f"Network: {text}.")
+                    case decisions.Spent():
+                        self._notes.append(DROPPED)
+                    case decisions.Asks():
+                        asked.append(each)
+            if len(self._decided) > MOST_KEPT:
+                del self._decided[:-MOST_KEPT]
+                self._notes.append(DROPPED)
+        for question in asked if self.asked else ():
+            self.asked(question)  # type: ignore[misc]  # it is there
+
+    def change(self, policy: NetworkPolicy, rules: bytes) -> None:
+        """Decide by another policy from now on. rules: the packet rules of it, for a network that has some.
+
+        Raises SandboxLostError where the server has died, HostError where the kernel refuses the rules.
+        """
+        if "rules" in self.made.sockets:
+            self.made.tell(rules)
+        self.registration.set_rules(policy)
+        self.policy = policy
 
     def close(self) -> None:
         """Give back what it had. The sockets are closed with the box."""
+        if self.asker:
+            self.asker.close()
         self.registration.end()

@@ -12,7 +12,7 @@ from ringfence.confine import host, namespaces
 from ringfence.confine.limits import asks_of_host
 from ringfence.confine.limits import notes as cap_notes
 from ringfence.confine.plan import Ahead, Beginning, Prepared
-from ringfence.outcome import REFUSED, Change, Denial, Enforced, Enforcement, Level, NotStarted, Outcome, Result
+from ringfence.outcome import Change, Denial, Enforced, Enforcement, Level, NotStarted, Outcome, Result
 from ringfence.policy.config import BUILT_TIERS, SandboxConfig
 from ringfence.policy.resolve import ResolvedPolicy, resolve
 from ringfence.process import box as boxes
@@ -27,8 +27,10 @@ from ringfence.values import replace
 if TYPE_CHECKING:
     from ringfence.confine.protected.watch import Watch
     from ringfence.denials.inferred import Inference
+    from ringfence.policy.network import HostRule
     from ringfence.world.egress import Egress
     from ringfence.world.files import FileWork
+    from ringfence.world.published import Published
     from ringfence.world.register import Share
 
 SPENT = "so many were refused in this box that further ones are refused, but not recorded"
@@ -54,6 +56,7 @@ class LocalWorld:
         self.policy, self.prepared, self.box, self.enforcement, self.watch = policy, prepared, box, enforcement, watch
         self.closed = False
         self.egress = egress
+        self.published: Published | None = None
         self.space = Space(box.scratch, policy.limits, prepared.plan.beginning.scratch[0]) if box.scratch >= 0 else None
         self.share: Share | None = None  # of the host, where something was guaranteed
         if watch:
@@ -209,6 +212,21 @@ class LocalWorld:
             self.told += self.egress.before_run(idle=True)
         return (*self.told, *self.inferred)
 
+    def change_hosts(self, allow: Sequence[HostRule], deny: Sequence[HostRule]) -> None:
+        """Add rules for hosts, of which deny wins."""
+        self.must_be_open()
+        if self.egress is None:
+            raise errors.ArgumentError(
+                "the box has no way out, and cannot get one while it lives.",
+                hint="Make it with network_allow, allow_network or on_unknown_domain='ask'.",
+            )
+        from ringfence.confine.network import changed  # few boxes have a way out
+
+        before = self.egress.policy
+        policy = replace(before, allow=(*before.allow, *allow), deny=(*before.deny, *deny))
+        self.egress.change(policy, changed(policy, self.egress.made.way))
+        self.policy = replace(self.policy, network=policy)
+
     def before_run(self) -> int:
         """Whatever is about to run: what protects the workspace is in place, or ProtectionLostError is raised. Returns a mark."""
         return self.watch.before_run() if self.watch else 0
@@ -318,9 +336,13 @@ class LocalWorld:
         if self.egress:
             self.told += self.egress.before_run(idle=not self.box.under_way)
             self.egress.close()
+        if self.published:
+            self.published.stop()
         try:
             yield from self.box.close()
         finally:
+            if self.published:
+                self.published.join()
             self.prepared.release()
             if self.share:
                 self.share.release()
@@ -460,7 +482,16 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
         if egress:
             egress.close()
         raise
-    return LocalWorld(policy, prepared, box, enforcement, watch, egress)
+    world = LocalWorld(policy, prepared, box, enforcement, watch, egress)
+    if policy.network.publish and tier != "process":
+        from ringfence.world.published import Published  # few boxes publish anything
+
+        try:
+            world.published = Published(world)
+        except BaseException:
+            yield from world.close()
+            raise
+    return world
 
 
 def _rehearse_tier(
@@ -497,97 +528,3 @@ def _watch_for(policy: ResolvedPolicy, prepared: Prepared, making: boxes.Making,
     from ringfence.confine.protected.watch import Watch  # a box without a folder of the host needs none of it
 
     return Watch(policy, prepared, making.remount, since)
-
-
-class Opened:
-    """What a surface has of the box that it opens and closes, alike on both. One that belongs to a loop checks that in `_open`."""
-
-    def __init__(self, config: SandboxConfig | None = None) -> None:
-        self.config = config if config is not None else SandboxConfig()
-        if not isinstance(self.config, SandboxConfig):
-            raise TypeError(f"Sandbox takes a SandboxConfig, not {type(config).__name__}.")
-        self._world: LocalWorld | None = None
-        self._id: str | None = None
-
-    @property
-    def id(self) -> str | None:
-        """The name by which Sandbox.get finds this box; None for one that was not made by Sandbox.create."""
-        return self._id
-
-    def _must_be_new(self) -> None:
-        if self._world is not None:
-            raise errors.SandboxClosedError("this Sandbox was opened before; a box is opened once.")
-
-    def _open(self) -> LocalWorld:
-        if self._world is None:
-            raise errors.SandboxClosedError("the box is not open.")
-        self._world.must_be_open()
-        return self._world
-
-    @property
-    def workdir(self) -> str:
-        """The workspace, as a path inside the box; the same path outside where it is a folder of the host."""
-        return self._open().workdir
-
-    @property
-    def backend(self) -> str:
-        """The mechanism that holds this box."""
-        return self._open().prepared.backend
-
-    @property
-    def enforcement(self) -> Enforcement:
-        """What holds every run of this box, dimension by dimension."""
-        return self._open().enforcement
-
-    def planted(self) -> tuple[Denial, ...]:
-        """What was planted in the folders that the box may write, since it was opened, for git outside to run.
-
-        Denials of kind 'planted': nested repositories, bare repositories, gitlinks. Looks at all of these folders while the
-        box is open; after its end it is what the last look of cleanup() knew. Not promised: who made it, the box or another
-        program of the host; and what was there and gone again between two looks.
-        """
-        if self._world is None:
-            raise errors.SandboxClosedError("the box is not open.")
-        return self._world.planted()
-
-    def denials(self) -> tuple[Denial, ...]:
-        """Everything of the life of the box: what was observed, in order, told by results or not; then what results inferred.
-
-        After the end of the box too, whose last look may find something.
-        """
-        if self._world is None:
-            raise errors.SandboxClosedError("the box is not open.")
-        return self._world.all_told()
-
-    def apply_changes(self, keys: Sequence[str]) -> list[str]:
-        """Take settings over into the host's files: those of keys that the last call of changes() offered.
-
-        Also after the end of the box. Returns the paths of the files that were changed. Raises ArgumentError for a key that was not
-        offered, HostError where a file is locked or cannot be written. Not promised: all or nothing over several files.
-        """
-        if isinstance(keys, (str, bytes)):
-            raise TypeError("apply_changes() takes a list of keys.")
-        changed = self._world.changed if self._world is not None else ()
-        known = {key for change in changed for key, _ in change.offered}
-        if missing := [key for key in keys if key not in known]:
-            raise errors.ArgumentError(f"{missing[0]!r} was not offered.", hint="Name keys of changes()[n].offered.")
-        from ringfence.confine.protected.harmless import take_over  # as in changes()
-
-        done = []
-        for change in changed:
-            if chosen := [setting for setting in change.offered if setting[0] in keys]:
-                take_over(change.path, chosen)
-                done.append(change.path)
-        return done
-
-    def _refuse(self) -> None:
-        """Raise PlantedError, once, for what the last look found and the policy refuses."""
-        world = self._world
-        refused = tuple(denial for denial in world.untold if denial.rule == REFUSED) if world is not None else ()
-        if world is not None and refused:
-            world.untold = ()
-            raise errors.PlantedError(refused)
-
-    def resolve_path(self, path: str | os.PathLike[str], *, write: bool = False) -> str:
-        """The absolute path of a file that the box may read, or with write may write. Raises OutsideError for others."""
-        return self._open().resolve_path(path, write=write)

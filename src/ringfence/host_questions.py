@@ -1,0 +1,78 @@
+"""Hosts that somebody is asked about, while a box's connection to them is held: from the egress server's question to its answer.
+
+A thread of ours hears what the server says, so that a question is put while a command runs; each question has a thread that waits
+for its answer. What is not answered is refused, here at once where nobody can be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ringfence.errors import SandboxLostError
+from ringfence.permission.acts import Act
+from ringfence.permission.questions import Question
+
+if TYPE_CHECKING:
+    from ringfence.permission.questions import Answer, Questions
+    from ringfence.process.decisions import Asks
+    from ringfence.world.egress import Egress
+
+RULE = "network.on_unknown_domain"
+
+
+class Asker:
+    """Asks about the hosts of one box until it is closed. questions: None where nobody can be asked."""
+
+    def __init__(self, egress: Egress, questions: Questions | None, box: str | None) -> None:
+        self._egress, self._questions, self._box = egress, questions, box
+        self._ended, self._end = os.pipe()
+        egress.asked = self._put
+        self._thread = threading.Thread(target=self._hear, name="ringfence-hosts", daemon=True)
+        self._thread.start()
+
+    def _hear(self) -> None:
+        poll = select.poll()
+        poll.register(self._ended, select.POLLIN)
+        poll.register(self._egress.registration.records.fileno(), select.POLLIN)
+        while all(descriptor != self._ended for descriptor, _ in poll.poll()):
+            self._egress.hear()
+            if self._egress.lost:
+                return
+
+    def _put(self, asked: Asks) -> None:
+        threading.Thread(target=self._ask, args=(asked,), name="ringfence-host", daemon=True).start()
+
+    def _ask(self, asked: Asks) -> None:
+        place = f"[{asked.host}]:{asked.port}" if ":" in asked.host else f"{asked.host}:{asked.port}"
+        choice = self._answer(asked, place).choice if self._questions else "no"
+        allow, until = choice != "no", "once" if choice == "once" else "box"
+        try:
+            self._egress.registration.answer(asked.question, allow=allow, until=until, host=asked.host, port=asked.port)
+        except SandboxLostError:
+            pass  # nothing is held any more
+
+    def _answer(self, asked: Asks, place: str) -> Answer:
+        assert self._questions is not None
+        left = (asked.deadline - time.monotonic_ns()) / 1e9
+        question = Question(
+            "host",
+            place,
+            (Act("net", place),),
+            RULE,
+            f"programs in this box connect to {place}",
+            deadline_seconds=max(0.0, min(self._questions.deadline_seconds, left)),
+            box=self._box,
+        )
+        return self._questions.ask(question)
+
+    def close(self) -> None:
+        """Ask nothing more. Safe to call again."""
+        if self._end >= 0:
+            os.close(self._end)
+            self._end = -1
+            self._thread.join()
+            os.close(self._ended)

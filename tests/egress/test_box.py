@@ -1,0 +1,244 @@
+"""A box with a way out, as a caller has it: who is asked about hosts, rules that change while it lives, published ports."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+import ringfence
+from egress.internet import UNKNOWN, Internet, internet
+from ringfence.confine import network
+from ringfence.errors import ArgumentError, ConfigError, HostError, WideningError
+from ringfence.permission.questions import Answer, Question
+from ringfence.sync import Sandbox, SandboxConfig
+from ringfence.world.published import owner
+
+pytestmark = pytest.mark.live("namespaces")
+
+FILES, OTHER, RAW = "files.example.org", "other.example.org", "code.example.net"
+CURL = "curl -sSf -m 20 --noproxy '*'"
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[Internet]:
+    with tempfile.TemporaryDirectory() as folder, internet(Path(folder)) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def looks_there(outside: Internet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFENCE_RESOLVERS", outside.names.place)
+
+
+class Somebody:
+    """Says yes to what is in `yes`, once, or for the box with `choice`; no to the rest; notes what it was asked."""
+
+    def __init__(self, *yes: str, choice: str = "once") -> None:
+        self.yes, self.choice = yes, choice
+        self.asked: list[Question] = []
+
+    def ask(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return Answer(self.choice if any(each in question.what for each in self.yes) else "no")  # type: ignore[arg-type]
+
+
+def asking(**more: object) -> SandboxConfig:
+    return SandboxConfig(on_unknown_domain="ask", private_addresses=True, **more)  # type: ignore[arg-type]
+
+
+def test_a_connection_waits_for_the_answer_and_then_goes_on(outside: Internet) -> None:
+    somebody = Somebody(FILES)
+    with Sandbox(asking(), approver=somebody) as box:
+        result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/")
+        assert (result.stdout, result.denials) == ("a page", ())
+        refused = box.execute_command(f"{CURL} http://{OTHER}:{outside.http}/")
+    assert [(each.kind, each.what, each.rule) for each in somebody.asked] == [
+        ("host", f"{FILES}:{outside.http}", "network.on_unknown_domain"),
+        ("host", f"{OTHER}:{outside.http}", "network.on_unknown_domain"),
+    ]
+    assert not refused.ok
+    assert [(each.target, each.rule, each.evidence) for each in refused.denials] == [
+        (f"{OTHER}:{outside.http}", "network.on_unknown_domain", "observed")
+    ]
+
+
+@pytest.mark.parametrize(("choice", "times"), [("once", 2), ("session", 1)])
+def test_an_answer_holds_as_long_as_it_says(outside: Internet, choice: str, times: int) -> None:
+    somebody = Somebody(FILES, choice=choice)
+    with Sandbox(asking(), approver=somebody) as box:
+        for _ in range(2):
+            assert box.execute_command(f"{CURL} http://{FILES}:{outside.http}/").stdout == "a page"
+    assert len(somebody.asked) == times
+
+
+def test_connections_to_one_host_at_once_are_one_question(outside: Internet) -> None:
+    class Slow(Somebody):
+        def ask(self, question: Question) -> Answer:
+            until = time.monotonic() + 20
+            while connections() < 4 and time.monotonic() < until:
+                time.sleep(0.01)
+            return super().ask(question)
+
+    def connections() -> int:
+        """That are open to an address of a name."""
+        world = box._world
+        assert world is not None
+        lines = Path(f"/proc/{world.box.pid}/net/tcp").read_text().splitlines()
+        return sum(line.split()[2].startswith("1000") and line.split()[3] == "01" for line in lines[1:])
+
+    somebody = Slow(RAW)
+    with Sandbox(asking(), approver=somebody) as box:
+        command = f"for _ in 1 2 3 4; do (read -r line < /dev/tcp/{RAW}/{outside.raw}; echo $line) & done; wait"
+        result = box.run(["bash", "-c", command])
+    assert result.stdout.count("hello from outside") == 4
+    assert len(somebody.asked) == 1
+
+
+def test_where_nobody_can_be_asked_it_is_refused_at_once(outside: Internet) -> None:
+    with Sandbox(asking()) as box:
+        result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/", timeout=10)
+    assert not result.ok and not result.timed_out
+    assert [each.rule for each in result.denials] == ["network.on_unknown_domain"]
+
+
+@pytest.mark.parametrize("way", [network.REDIRECT, network.LISTENERS])
+def test_rules_of_a_live_box_change(outside: Internet, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(network, "WAYS", (way,))
+    place = f"{OTHER}:{outside.http}"
+    with Sandbox(SandboxConfig(network_allow=[f"{FILES}:{outside.http}"], private_addresses=True)) as box:
+        get = f"curl -sSf -m 20 http://{place}/"
+        assert not box.execute_command(get).ok
+        box.allow_host(place)
+        assert box.execute_command(get).stdout == "a page"
+        if way == network.REDIRECT:
+            assert box.execute_command(f"{CURL} http://{RAW}:{outside.raw}/").exit_code in (6, 7)
+            box.allow_host({"host": RAW, "ports": [outside.raw]})
+            talk = f"exec 3<>/dev/tcp/{RAW}/{outside.raw}; read -r line <&3; echo $line"
+            assert box.run(["bash", "-c", talk]).stdout == "hello from outside\n", "a port that no rule named before"
+        box.deny_host(OTHER)
+        result = box.execute_command(get)
+        assert not result.ok
+        assert [each.rule for each in result.denials] == [f"network.deny: {OTHER}"]
+        with pytest.raises(ConfigError):
+            box.allow_host("not a host")
+
+
+def test_a_live_box_is_opened_no_further_than_its_ceiling_and_one_without_a_way_out_not_at_all(outside: Internet) -> None:
+    config = SandboxConfig(network_allow=[FILES])
+    with Sandbox(config, ceiling=SandboxConfig(network_allow=[FILES, OTHER])) as box:
+        box.allow_host(OTHER)
+        with pytest.raises(WideningError):
+            box.allow_host(RAW)
+    with Sandbox() as box, pytest.raises(ArgumentError, match="no way out"):
+        box.allow_host(FILES)
+
+
+SERVE = """
+import socket
+listening = socket.create_server(("127.0.0.1", 8000))
+print("up", flush=True)
+while True:
+    client, _ = listening.accept()
+    with client:
+        client.sendall(b"inside: " + client.recv(100))
+"""
+
+
+def talk(family: int, place: object) -> bytes:
+    with socket.socket(family) as client:
+        client.settimeout(20)
+        client.connect(place)  # type: ignore[arg-type]  # an address of that family
+        client.sendall(b"hello")
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        while data := client.recv(4096):
+            answer += data
+        return answer
+
+
+def test_a_published_port_is_reached_at_an_address_of_the_box_alone_and_is_gone_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    config = SandboxConfig(network_publish=[8000, f"unix:{path}:8000"])
+    with Sandbox(config) as box, Sandbox(SandboxConfig(network_publish=[8000])) as second:
+        address, _, port = box.published[8000].rpartition(":")
+        assert address.startswith("127.") and not address.startswith("127.0.")
+        assert second.published[8000] != box.published[8000]
+        with pytest.raises(OSError):  # nothing listens inside yet
+            talk(socket.AF_INET, (address, int(port)))
+        with box.spawn(["/usr/bin/python3", "-c", SERVE]) as server:
+            assert server.stdout.read(3) == b"up\n"
+            assert talk(socket.AF_INET, (address, int(port))) == b"inside: hello"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert talk(socket.AF_UNIX, str(path)) == b"inside: hello"
+            assert box.run(["true"]).denials == ()
+    assert not path.exists()
+    with socket.socket() as client:
+        assert client.connect_ex((address, int(port))) == errno.ECONNREFUSED
+
+
+def test_no_other_user_of_the_machine_is_let_in() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as client, server.accept()[0] as arrived:
+            assert owner(arrived.getpeername(), arrived.getsockname()) == os.getuid()
+            assert client
+        assert owner(("127.0.0.1", 9), server.getsockname()) == -1
+        if os.getuid() == 0:
+            address, port = server.getsockname()
+            connect = f"import socket, sys; c = socket.create_connection(({address!r}, {port})); sys.stdin.read()"
+            other = ["setpriv", "--reuid", "65534", "--clear-groups", "/usr/bin/python3", "-c", connect]
+            with subprocess.Popen(other, stdin=subprocess.PIPE) as client:
+                with server.accept()[0] as arrived:
+                    assert owner(arrived.getpeername(), arrived.getsockname()) == 65534
+                client.communicate(b"")
+
+
+def test_a_socket_is_not_published_where_the_box_could_replace_it(workspace: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="place of"):
+        Sandbox(SandboxConfig(workspace=workspace, network_publish=[f"unix:{workspace}/socket:8000"])).__enter__()
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(HostError, match="taken"):
+        Sandbox(SandboxConfig(network_publish=[f"unix:{tmp_path}/taken:8000"])).__enter__()
+    assert (tmp_path / "taken").exists()
+
+
+async def test_the_asynchronous_surface_has_the_same(outside: Internet) -> None:
+    somebody = Somebody(FILES)
+    config = asking(network_publish=[8000])
+    async with ringfence.Sandbox(config, approver=somebody) as box:
+        with anyio.fail_after(30):
+            result = await box.execute_command(f"{CURL} http://{FILES}:{outside.http}/")
+        assert result.stdout == "a page"
+        assert set(box.published) == {8000}
+        box.deny_host(UNKNOWN)
+
+
+def test_the_command_line_says_where_a_port_is_and_what_was_refused(outside: Internet, workspace: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ringfence",
+        "run",
+        "--allow",
+        f"{FILES}:{outside.http}",
+        "--publish",
+        "8000",
+        "--",
+        "sh",
+        "-c",
+    ]
+    script = f"curl -sS http://{UNKNOWN}/ >/dev/null; echo done"
+    done = subprocess.run([*command, script], cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "done\n"
+    assert "ringfence: port 8000 of the box is at 127." in done.stderr
+    assert f"net {UNKNOWN}:80 refused by network.default; allowed by network.allow: [{UNKNOWN}]" in done.stderr
