@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ringfence.agent.registry import ToolRegistry
+    from ringfence.agent.sandboxes import Sandboxes, SessionBox
     from ringfence.agent.tools.tool import Tool, ToolResult
     from ringfence.confine.host import Capability
     from ringfence.connection import Connection
@@ -49,6 +50,7 @@ _PLACES = {
     "Process": "ringfence.process.streams",
     "Trace": "ringfence.trace",
     "ToolRegistry": "ringfence.agent.registry",
+    **dict.fromkeys(("Sandboxes", "SessionBox"), "ringfence.agent.sandboxes"),
     **dict.fromkeys(("Tool", "ToolResult"), "ringfence.agent.tools.tool"),
     "Act": "ringfence.permission.acts",
     **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
@@ -97,6 +99,8 @@ __all__ = [
     "Sandbox",
     "SandboxConfig",
     "SandboxLimits",
+    "Sandboxes",
+    "SessionBox",
     "Signaled",
     "Tool",
     "ToolRegistry",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +13,6 @@ from ringfence.agent.registry import ToolRegistry
 from ringfence.agent.tools.tool import Tool, ToolResult
 
 pytestmark = pytest.mark.live("namespaces")
-
-
-@pytest.fixture
-async def box(workspace: Path) -> AsyncIterator[Sandbox]:
-    async with Sandbox(SandboxConfig(workspace=workspace)) as made:
-        yield made
 
 
 async def test_bash_says_first_how_it_ended_and_then_shows_the_output(box: Sandbox, workspace: Path) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -21,9 +22,7 @@ from ringfence.for_model import quoted
 from ringfence.sandbox import Sandbox
 from ringfence.values import replace
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+Work: TypeAlias = Callable[[Sandbox], Awaitable[ToolResult]]
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What the interfaces of models take for the name of a tool."""
 
@@ -35,8 +34,8 @@ class Engine(Protocol):
     def sandbox(self) -> Sandbox | None:
         """The box that is open now, None where there is none."""
 
-    def using(self) -> AbstractAsyncContextManager[tuple[Sandbox, str]]:
-        """The box for one call, open, and a line for the model in front of the answer, "" for none."""
+    async def carry_out(self, work: Work) -> ToolResult:
+        """Do the work of one call in the box. Raises what it raises."""
 
 
 class _Given:
@@ -45,9 +44,8 @@ class _Given:
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
 
-    @asynccontextmanager
-    async def using(self) -> AsyncIterator[tuple[Sandbox, str]]:
-        yield self.sandbox, ""
+    async def carry_out(self, work: Work) -> ToolResult:
+        return await work(self.sandbox)
 
 
 class ToolRegistry:
@@ -63,6 +61,7 @@ class ToolRegistry:
         self._tools: dict[str, Tool] = {}
         self._signatures: dict[str, Signature] = {}
         self._engine: Engine | None = None
+        self._changing = anyio.Lock()
         if sandbox is not None:
             self.bind(sandbox)
         for tool in tools:
@@ -86,8 +85,8 @@ class ToolRegistry:
     def bind(self, sandbox: Sandbox | Engine) -> None:
         """Let the built-in tools work in this box. Again with the same does nothing. Raises ValueError for another one."""
         engine = _Given(sandbox) if isinstance(sandbox, Sandbox) else sandbox
-        if not callable(getattr(engine, "using", None)):
-            raise TypeError(f"sandbox must be a Sandbox, or have using(), not {type(sandbox).__name__}.")
+        if not callable(getattr(engine, "carry_out", None)):
+            raise TypeError(f"sandbox must be a Sandbox, or have carry_out(), not {type(sandbox).__name__}.")
         if self._engine is None:
             self._engine = engine
         elif not (self._engine is engine or (isinstance(engine, _Given) and self._engine.sandbox is engine.sandbox)):
@@ -204,14 +203,10 @@ class _Call:
         engine = self.registry._engine
         if engine is None:
             raise SandboxClosedError("no sandbox was given to the tools.", hint="ToolRegistry(sandbox=...) has one.")
-        async with engine.using() as (sandbox, note):
-            try:
-                result = await self.builtin.work(sandbox, **arguments)
-            except RingfenceError as error:
-                if not note:
-                    raise
-                result = answers.of_error(error)
-        return replace(result, text=f"{note}\n{result.text}") if note else result
+        if self.builtin.changes_files:
+            async with self.registry._changing:  # two that read a file, and then write it, would undo each other
+                return await engine.carry_out(partial(self.builtin.work, **arguments))
+        return await engine.carry_out(partial(self.builtin.work, **arguments))
 
     def parameters(self) -> Callable[..., Any]:
         """A function with the parameters that the model gives: all but the box."""

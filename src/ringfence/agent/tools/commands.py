@@ -10,13 +10,18 @@ from ringfence.agent.tools import answers
 from ringfence.agent.tools.tool import ToolResult
 from ringfence.sandbox import Sandbox
 
-Seconds = Annotated[float | None, Meta(description="Seconds until it is ended; at most, and by default, the box's own limit.")]
+RUN_SECONDS = 120.0
+"""How long a call runs where the model says nothing, as limits.wall_seconds has it by default."""
+
+MOST_SECONDS = 3600.0
+
+Seconds = Annotated[float, Meta(description="Seconds until it is ended, at most the sandbox's own limit.", gt=0, le=MOST_SECONDS)]
 
 
 async def bash(
     sandbox: Sandbox,
     command: Annotated[str, Meta(description="The shell line, or several lines.")],
-    timeout_seconds: Seconds = None,
+    timeout_seconds: Seconds = RUN_SECONDS,
 ) -> ToolResult:
     """Run a shell line in the sandbox, in the workspace.
 
@@ -30,7 +35,7 @@ async def bash(
 async def python(
     sandbox: Sandbox,
     code: Annotated[str, Meta(description="The text of the program.")],
-    timeout_seconds: Seconds = None,
+    timeout_seconds: Seconds = RUN_SECONDS,
 ) -> ToolResult:
     """Run a Python program in the sandbox, in the workspace, in a fresh interpreter; nothing is kept between calls but files."""
     return answers.of_result(await sandbox.execute(code, timeout=timeout_seconds))
