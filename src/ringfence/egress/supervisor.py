@@ -225,6 +225,7 @@ def main() -> None:
     for number in range(1, 32):
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # splice(2) into a socket whose other end is gone has no flag against it
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     kernel.hide_command_line(b"ringfence-net")
     os.umask(0o077)
