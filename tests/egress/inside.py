@@ -117,7 +117,7 @@ def opened(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "resolve", resolved)
         patch.setattr(network, "WAYS", ways)
-        patch.setattr(egress.Egress, "begin", lambda planned, made: egress.Egress(planned, made, NoServer()))
+        patch.setattr(egress.Egress, "begin", lambda planned, made, guest: egress.Egress(planned, made, NoServer(), guest))
         box.__enter__()
     with ExitStack() as stack:
         stack.callback(box.cleanup)

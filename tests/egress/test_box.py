@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ import ringfence
 from egress.internet import UNKNOWN, Internet, internet
 from ringfence.confine import network
 from ringfence.errors import ArgumentError, ConfigError, HostError, WideningError
+from ringfence.outcome import Result
 from ringfence.permission.questions import Answer, Question
 from ringfence.sync import Sandbox, SandboxConfig
 from ringfence.world.published import owner
@@ -110,6 +112,38 @@ def test_where_nobody_can_be_asked_it_is_refused_at_once(outside: Internet) -> N
         result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/", timeout=10)
     assert not result.ok and not result.timed_out
     assert [each.rule for each in result.denials] == ["network.on_unknown_domain"]
+
+
+def test_of_several_runs_at_once_each_is_told_its_own() -> None:
+    held = """
+import os, socket, sys, time
+with socket.create_connection(("198.18.0.1", 808)) as proxy:
+    proxy.sendall(b"CONNECT NAME:443 HTTP/1.1\\r\\nHost: NAME:443\\r\\n\\r\\n")
+    print(proxy.recv(12))
+    while not os.path.exists("go"): time.sleep(0.01)
+"""
+    names = [f"{place}.{UNKNOWN}" for place in ("one", "two")]
+    results: dict[str, Result] = {}
+    with Sandbox(SandboxConfig(network_allow=[FILES])) as box, box.spawn(["cat"]):
+        told = box._open().egress
+        assert told is not None
+
+        def run(name: str) -> None:
+            results[name] = box.run(["/usr/bin/python3", "-c", held.replace("NAME", name)])
+
+        runs = [threading.Thread(target=run, args=(name,)) for name in names]
+        for each in runs:
+            each.start()
+        deadline = time.monotonic() + 20
+        while {denial.target for denial, _ in told._denials} != {f"{name}:443" for name in names}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        box.write_file("go", "")
+        for each in runs:
+            each.join()
+    for name in names:
+        assert results[name].stdout == "b'HTTP/1.1 403'\n"
+        assert [(each.target, "not known" in each.detail) for each in results[name].denials] == [(f"{name}:443", False)]
 
 
 @pytest.mark.parametrize("way", [network.REDIRECT, network.LISTENERS])
@@ -221,6 +255,16 @@ async def test_the_asynchronous_surface_has_the_same(outside: Internet) -> None:
         assert result.stdout == "a page"
         assert set(box.published) == {8000}
         box.deny_host(UNKNOWN)
+
+
+def test_mode_danger_full_access_finds_names_too(outside: Internet, workspace: Path) -> None:
+    config = SandboxConfig(
+        workspace=workspace, mode="danger-full-access", network_allow=[f"{FILES}:{outside.http}"], private_addresses=True
+    )
+    before = Path("/etc/resolv.conf").read_bytes()
+    with Sandbox(config) as box:
+        assert box.execute_command(f"{CURL} http://{FILES}:{outside.http}/").stdout == "a page"
+    assert Path("/etc/resolv.conf").read_bytes() == before
 
 
 def test_the_command_line_says_where_a_port_is_and_what_was_refused(outside: Internet, workspace: Path) -> None:

@@ -185,6 +185,7 @@ def _plan(
         root_caller=root_caller,
         home_files=tools.home_files,
         secrets=covers.steps,
+        resolver=beginning.network.own if beginning.network else "",
         folders=folders,
     )
     home = os.path.expanduser("~") if policy.mode == FULL_ACCESS else HOME

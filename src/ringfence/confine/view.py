@@ -58,7 +58,7 @@ def beginning_for(uid: int, gid: int, *, whole: bool, resolver: str = "") -> Vie
 def view_for(
     policy: ResolvedPolicy, read_only: tuple[str, ...], links: tuple[tuple[str, str], ...], covered: tuple[str, ...],
     *, root_caller: bool, home_files: tuple[tuple[str, str], ...] = (), folders: tuple[Folder, ...] = (),
-    secrets: tuple[Step, ...] = (),
+    secrets: tuple[Step, ...] = (), resolver: str = "",
 ) -> tuple[View, View]:  # fmt: skip
     """What comes after the beginning, in the order in which it is made: outer paths before inner ones. Kept: boxes alike are made
     in bursts. In two parts: between them comes what is done with single paths of the folders that are mounted by then.
@@ -88,6 +88,7 @@ def view_for(
         *host_files(root_caller=root_caller),
         *(step for step in _system() if step.target.startswith(("/dev/", "/sys/"))),
         Step("private", "/dev/shm", 0o1777),
+        *(_instead_of_the_hosts(resolver) if resolver else ()),
     ) if whole else ()  # fmt: skip
     ours = (Step("private", PRIVATE, 0o700), Step("folder", os.path.dirname(RUNNER)))
     mounted = (
@@ -170,6 +171,16 @@ def _made_files(uid: int, gid: int, resolver: str) -> Iterator[Step]:
         files |= {f"{each}/policies/managed/ringfence.json": '{"EncryptedClientHelloEnabled": false}\n' for each in BROWSERS}
     for name, content in files.items():
         yield Step("file", f"/etc/{name}", 0o444, content.encode())
+
+
+def _instead_of_the_hosts(resolver: str) -> Iterator[Step]:
+    """The settings of a resolver in the place of the host's, which may be a link into /run: the box has its own of that."""
+    path = os.path.realpath("/etc/resolv.conf")
+    content = f"nameserver {resolver}\n".encode()
+    if path.startswith("/run/"):
+        yield Step("file", path, 0o444, content)
+    elif os.path.isfile(path):
+        yield Step("replace", path, 0o444, content)
 
 
 def _kernel_files(*, nested: bool) -> Iterator[Step]:

@@ -176,7 +176,7 @@ class Run:
         if self.gone and not self.ended:
             self.box.kill()  # a guest that let go of a run without a word is no guest any more
             yield from self.box.cause_of_death(2.0)
-        self.caps = self.box.evidence.of_run(self._pids(), self._began_ns, self._alone)
+        self.caps = self.box.evidence.of_run(self.pids, self._began_ns, self._alone)
 
     @property
     def descriptor(self) -> int:
@@ -312,12 +312,14 @@ class Run:
         out, err = (stream.output().data for stream in self.streams) if self.streams else (b"", b"")
         raise SandboxLostError(f"the box was lost: {self.box.lost or 'it does not answer'}.", stdout=out, stderr=err)
 
-    def _pids(self) -> set[int]:
+    @property
+    def pids(self) -> set[int]:
+        """What its first process is known by, as the box counts: one number, or none before it is told."""
         return {self.pid, self.ended.pid if self.ended else 0} - {0}
 
     def refused_calls(self) -> tuple[list[tuple[Call, str]], list[tuple[Call, str]]]:
         """What the filter refused until its end: to this run, and before it to what earlier runs had left. Each is told once."""
-        calls = self.box.evidence.calls_of_run(self._pids(), self._began_ns, self._alone)
+        calls = self.box.evidence.calls_of_run(self.pids, self._began_ns, self._alone)
         return calls, self.box.evidence.calls_of_none(self._began_ns) if self._alone else []
 
     def usage(self) -> Usage:

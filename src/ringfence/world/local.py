@@ -175,7 +175,7 @@ class LocalWorld:
     def _refused_hosts(self, run: Run) -> tuple[Denial, ...]:
         if self.egress is None:
             return ()
-        refused = self.egress.after_run(alone=run.alone)
+        refused = self.egress.after_run(run.pids, alone=run.alone)
         self.told += refused
         return refused
 
@@ -471,7 +471,7 @@ def _make(tier: str, policy: ResolvedPolicy, notes: tuple[str, ...]) -> Waits[Lo
             from ringfence.world.egress import Egress
 
             enforcement = replace(enforcement, network=enforced(box.network.way))
-            egress = Egress.begin(network, box.network)
+            egress = Egress.begin(network, box.network, box.pid)
         if watch:
             watch.begin(box.pid)
     except BaseException:
