@@ -202,6 +202,8 @@ class Worker:
                     socket.sendto(answer, peer)
             except OSError:  # nothing more has come, or the client is gone (ICMP)
                 return
+            except Exception as error:  # as Task.step does: a fault of ours costs this query
+                _fault(box, error)
 
 
 def answered(box: Box, query: bytes, source_port: int, now: float) -> bytes:
