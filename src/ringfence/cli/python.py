@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ringfence.cli import asking, relay, running
+from ringfence.cli import relay, running
 from ringfence.cli.late import recorded
 from ringfence.errors import ArgumentError
 
@@ -35,12 +35,17 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
 
     config, trace = recorded(given, running.config(given, kept=running.KEPT_BYTES))
     ceiling = running.ceiling(given, config)
-    with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+    with running.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
         running.say_published(box)
-        out, complain = asking.held(approver, relay.to_caller(1), relay.to_caller(2))
-        result = box.execute(code, on_stdout=out, on_stderr=complain)
-    if approver is not None:
-        asking.tell(result)
+        sinks = (relay.to_caller(1), relay.to_caller(2))
+        if approver is None:
+            result = box.execute(code, on_stdout=sinks[0], on_stderr=sinks[1])
+        else:
+            from ringfence.cli import asking  # as in running.approver
+
+            out, complain = asking.held(approver, *sinks)
+            result = box.execute(code, on_stdout=out, on_stderr=complain)
+            asking.tell(result)
     return running.status_of(result)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ringfence.cli import asking, running
+from ringfence.cli import running
 from ringfence.cli.late import recorded
 from ringfence.errors import CommandError, RingfenceError
 
@@ -46,7 +46,7 @@ def action(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     from ringfence.sync import Sandbox
 
     ceiling = running.ceiling(given, config)
-    with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+    with running.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
         running.say_published(box)
         try:
             result = _at_terminal(box, argv, approver) if at_terminal else _piped(box, argv, approver)
@@ -121,7 +121,7 @@ def _as_json(given: argparse.Namespace, argv: list[str]) -> int:
     try:
         config, trace = recorded(given, running.config(given))
         ceiling = running.ceiling(given, config)
-        with asking.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
+        with running.approver(config) as approver, Sandbox(config, approver=approver, ceiling=ceiling, trace=trace) as box:
             result = box.run(argv, input=data)
     except RingfenceError as error:  # the message and the exit status follow
         print(json.dumps({"error": error.code, "message": str(error), "for_model": error.for_model()}))

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
@@ -14,6 +15,7 @@ from ringfence.values import replace
 
 if TYPE_CHECKING:
     from ringfence.outcome import Change, Denial, Result
+    from ringfence.permission.terminal import CliApprover
     from ringfence.policy.config import SandboxConfig
     from ringfence.sync import Sandbox
 
@@ -76,6 +78,15 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
     said = {name: getattr(given, name) for name in ("workspace", "tier", "mode")}
     said |= {"writable": given.rw, "read_only": given.ro, "environment": variables or None, **_network(given)}
     return load_config(given.policy, options, {**said, "limits.wall_seconds": given.timeout})
+
+
+def approver(config: SandboxConfig) -> AbstractContextManager[CliApprover | None]:
+    """Who is asked, None where nobody is to be."""
+    if not config.permissions and config.escalation == "none" and config.on_unknown_domain != "ask":
+        return nullcontext()
+    from ringfence.cli import asking  # a command line that asks nothing loads none of it
+
+    return asking.approver()
 
 
 def ceiling(given: argparse.Namespace, config: SandboxConfig) -> SandboxConfig | None:
