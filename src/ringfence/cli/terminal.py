@@ -11,7 +11,7 @@ import signal
 import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.cli.escapes import Filter
 from ringfence.cli.relay import Relay, lent, write_all
@@ -42,18 +42,18 @@ def run(box: Sandbox, argv: list[str], approver: CliApprover | None = None) -> R
     approver: who may be asked meanwhile, at the same terminal.
     """
     size = os.get_terminal_size(OUT)
+    before = termios.tcgetattr(IN)  # ahead of the command, and so of any question of it
     with box.spawn(
         argv, env={"TERM": os.environ.get("TERM") or "dumb"}, terminal=(max(size.lines, 1), max(size.columns, 1))
     ) as process:
-        return Session(process, approver).run()
+        return Session(process, approver, before).run()
 
 
 class Session:
     """The caller's terminal, lent to one process."""
 
-    def __init__(self, process: Process, approver: CliApprover | None) -> None:
-        self.process, self.approver = process, approver
-        self.before = termios.tcgetattr(IN)
+    def __init__(self, process: Process, approver: CliApprover | None, before: list[Any]) -> None:
+        self.process, self.approver, self.before = process, approver, before
         self.raw = False
         self.shown = Filter()
         self.came: list[int] = []
