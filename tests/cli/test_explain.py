@@ -429,7 +429,7 @@ def test_of_a_box_with_all_of_the_host_it_says_what_is_open_and_what_is_covered(
 
 
 def test_a_question_about_a_policy_that_cannot_be_enforced_yet_is_answered_beside_the_refusal(tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text("version: 1\nnetwork: {allow: ['*.allowed.example.com:443']}\n")
+    (tmp_path / "policy.yaml").write_text("version: 1\nnetwork: {allow: ['*.allowed.example.com:443']}\nsnapshot_on_exit: true\n")
 
     def asked(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ringfence", "explain", "--policy", "policy.yaml", *words]
@@ -440,6 +440,6 @@ def test_a_question_about_a_policy_that_cannot_be_enforced_yet_is_answered_besid
         ("example.org:443", "nothing of network.allow opens"),
     ):
         said = asked("host", host)
-        assert said.returncode == 125 and "cannot enforce network.allow" in said.stderr
+        assert said.returncode == 125 and "cannot enforce snapshot_on_exit" in said.stderr
         assert decides in " ".join(said.stdout.split())
     assert asked().returncode == 125 and asked().stdout == ""  # the control: there is no plan to show
