@@ -23,8 +23,8 @@ MUCH_IS_WRONG = """
 version: 1
 filesystem:
   workspace: {path: .}
-network:
-  allow: ["example.com:443"]
+network: {allow: ["example.com:443"]}
+snapshot_on_exit: true
 credentials:
   git: proxy
   tools: vault_proxy
@@ -32,8 +32,10 @@ examples:
   allowed:
     - read ~/.ssh/id_rsa
     - read src
+    - connect example.org:443
   refused:
     - write src/x
+    - connect example.com:443
 """
 
 
@@ -67,8 +69,15 @@ def test_all_that_is_wrong_is_shown_at_once_with_its_place(project: Path) -> Non
     done = ringfence("check", written(project, MUCH_IS_WRONG), cwd=project)
     assert (done.returncode, done.stdout) == (1, "")
     places = [line.split(": ")[0] for line in done.stderr.splitlines()]
-    assert places == [f"policy.yaml:{place}" for place in ("6:3", "8:3", "9:3", "12:7", "15:7")]
-    for named in ("network.allow", "egress by name", "credentials.git", "built in: ~/.ssh", "filesystem.workspace"):
+    assert places == [f"policy.yaml:{place}" for place in ("6:1", "8:3", "9:3", "12:7", "14:7", "16:7", "17:7")]
+    for named in (
+        "snapshot_on_exit",
+        "network.default",
+        "network.allow: example.com:443",
+        "credentials.git",
+        "built in: ~/.ssh",
+        "filesystem.workspace",
+    ):
         assert named in done.stderr
 
 
