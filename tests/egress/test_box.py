@@ -257,6 +257,19 @@ async def test_the_asynchronous_surface_has_the_same(outside: Internet) -> None:
         box.deny_host(UNKNOWN)
 
 
+def test_whom_the_callers_tools_believe_is_told_where_that_is_the_systems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    (tmp_path / "own.pem").write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", bundle)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "own.pem"))
+    monkeypatch.setenv("PIP_CERT", "/etc/ssl/../../etc/shadow")
+    script = "echo ${SSL_CERT_FILE-no} ${REQUESTS_CA_BUNDLE-no} ${PIP_CERT-no}"
+    with Sandbox(SandboxConfig(network_allow=[FILES])) as box:
+        assert box.execute_command(f'{script}; head -c 5 "$SSL_CERT_FILE"').stdout == f"{bundle} no no\n-----"
+    with Sandbox() as box:
+        assert box.execute_command(script).stdout == "no no no\n"
+
+
 def test_mode_danger_full_access_finds_names_too(outside: Internet, workspace: Path) -> None:
     config = SandboxConfig(
         workspace=workspace, mode="danger-full-access", network_allow=[f"{FILES}:{outside.http}"], private_addresses=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 
@@ -22,7 +23,26 @@ def environment_for(
         "TMPDIR": temporary,
         "TERM": "dumb",
     }
-    return {**made, **tools, **(_announced(proxy) if proxy else {}), **dict(policy.environment)}
+    reached = {**(_announced(proxy) if proxy else {}), **_authorities()} if policy.network.open else {}
+    return {**made, **tools, **reached, **dict(policy.environment)}
+
+
+AUTHORITIES = (
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
+    "AWS_CA_BUNDLE",
+)  # fmt: skip
+"""Variables by which a machine says whom its tools are to believe."""
+OF_THE_SYSTEM = ("/usr/", "/etc/ssl/", "/etc/pki/", "/etc/ca-certificates/", "/var/lib/ca-certificates/")
+
+
+def _authorities() -> dict[str, str]:
+    """Those of the caller's that lead to a file or folder of the system, which the box has too."""
+    said = {name: os.environ[name] for name in AUTHORITIES if name in os.environ}
+    return {
+        name: path
+        for name, path in said.items()
+        if path.startswith(OF_THE_SYSTEM) and os.path.realpath(path).startswith(OF_THE_SYSTEM) and os.access(path, os.R_OK)
+    }
 
 
 PROXIED = ("http_proxy", "https_proxy", "all_proxy", "ftp_proxy")

@@ -19,8 +19,8 @@ RUNNER = "/.ringfence/template.py"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
 ETC = (
-    "alternatives", "bash.bashrc", "crypto-policies", "debian_version", "alpine-release", "redhat-release", "fonts",
-    "host.conf", "java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf",
+    "alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version", "alpine-release", "redhat-release",
+    "fonts", "host.conf", "java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache", "ld.so.conf",
     "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "maven", "mime.types", "nsswitch.conf", "os-release",
     "perl", "pki", "profile", "profile.d", "protocols", "python3", "services", "ssl", "terminfo", "timezone",
 )  # fmt: skip
@@ -124,6 +124,7 @@ def _system_folders() -> Iterator[Tree | Step]:
     for name in ETC:
         copied = _copied(f"/etc/{name}")
         yield from copied if copied is not None else _as_it_is(f"/etc/{name}")
+    yield from _as_it_is("/var/lib/ca-certificates")  # where openSUSE's /etc/ssl/certs leads to
     if os.path.isdir("/sys/devices/system/cpu"):
         yield Tree("/sys/devices/system/cpu", "/sys/devices/system/cpu", READ_ONLY | NOEXEC)
     for node in NODES:

@@ -68,7 +68,7 @@ def accept(network: Network, packet: bytes, descriptors: list[int]) -> Made | No
             return None
         way = next((way for way in network.ways if said.network[:1] == (way.name,)), None)
         names = said.network[1:]
-        if way is None or len(names) > len(descriptors):
+        if way is None or len(names) > len(descriptors) or len(set(names)) < len(names):
             raise ProtocolError("the guest made a network that was not planned.")
         made = dict(zip(names, descriptors[len(descriptors) - len(names) :], strict=True))
         kernels = [name for name, _, _ in way.messages if name]
@@ -87,8 +87,18 @@ def accept(network: Network, packet: bytes, descriptors: list[int]) -> Made | No
     return Made(way.name, made)
 
 
+def _copy(descriptor: int) -> socket.socket:
+    """Raises OSError for what is no socket."""
+    number = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=number)
+    except OSError:
+        os.close(number)
+        raise
+
+
 def _check(planned: Endpoint, descriptor: int) -> None:
-    found = socket.socket(fileno=os.dup(descriptor))
+    found = _copy(descriptor)
     try:
         kind = found.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
         listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
@@ -101,7 +111,7 @@ def _check(planned: Endpoint, descriptor: int) -> None:
 
 
 def _check_kernels(descriptor: int) -> None:
-    found = socket.socket(fileno=os.dup(descriptor))
+    found = _copy(descriptor)
     try:
         if (found.family, found.proto) != (socket.AF_NETLINK, NETLINK_NETFILTER):
             raise ProtocolError("the guest handed out something that is no socket of the packet rules.")
