@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ringfence.agent.registry import ToolRegistry
     from ringfence.agent.sandboxes import Sandboxes, SessionBox
     from ringfence.agent.tools.tool import Tool, ToolResult
+    from ringfence.agent.verification.commands import Command
+    from ringfence.agent.verification.gate import Verification
+    from ringfence.agent.verification.verdict import Verdict
     from ringfence.confine.host import Capability
     from ringfence.connection import Connection
     from ringfence.explanation import Explanation, explain
@@ -52,6 +55,9 @@ _PLACES = {
     "ToolRegistry": "ringfence.agent.registry",
     **dict.fromkeys(("Sandboxes", "SessionBox"), "ringfence.agent.sandboxes"),
     **dict.fromkeys(("Tool", "ToolResult"), "ringfence.agent.tools.tool"),
+    "Command": "ringfence.agent.verification.commands",
+    "Verification": "ringfence.agent.verification.gate",
+    "Verdict": "ringfence.agent.verification.verdict",
     "Act": "ringfence.permission.acts",
     **dict.fromkeys(("AlwaysApprover", "CallbackApprover", "NeverApprover"), "ringfence.permission.approvers"),
     **dict.fromkeys(("Answer", "Question"), "ringfence.permission.questions"),
@@ -79,6 +85,7 @@ __all__ = [
     "Capability",
     "Change",
     "CliApprover",
+    "Command",
     "Connection",
     "Denial",
     "Enforcement",
@@ -107,6 +114,8 @@ __all__ = [
     "ToolResult",
     "Trace",
     "Transfer",
+    "Verdict",
+    "Verification",
     "compose",
     "explain",
     "host_facts",
