@@ -210,7 +210,11 @@ class Internet:
         _run([*other, *made])
         at = ["-c", f"port={port}", "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off"]
         self._process([*other, f"{programs}/postgres", "-D", str(data), *at])
-        self._until_it_listens(port)
+        ready = [f"{programs}/pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        deadline = time.monotonic() + 20
+        while subprocess.run(ready, check=False).returncode:  # all of its processes are there then
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
+            time.sleep(0.02)
         return port
 
     def _process(self, argv: list[str]) -> None:

@@ -314,7 +314,7 @@ def test_a_local_server_is_reached_past_the_proxy(box: Sandbox) -> None:
     script = """
 python3 -m http.server 8099 --bind 127.0.0.1 >/dev/null 2>&1 & server=$!
 until curl -sf http://127.0.0.1:8099/ >/dev/null; do sleep 0.05; done
-curl -sf http://localhost:8099/ >/dev/null && echo OK; kill $server"""
+curl -sf http://localhost:8099/ >/dev/null && echo OK; kill $server; wait"""
     assert box.execute_command(script, timeout=20).stdout == "OK\n"
 
 
