@@ -220,6 +220,7 @@ def server() -> Iterator[tuple[int, list[str]]]:
     with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
         udp.bind(("127.0.0.1", 0))
         port = udp.getsockname()[1]
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of another test may linger on that number
         tcp.bind(("127.0.0.1", port))
         tcp.listen()
 

@@ -276,7 +276,7 @@ def test_a_box_is_not_made_unless_its_guest_says_that_it_is_ready(said: bytes, e
     with box_with(speaks) as box:
         box.send({"op": "begin"}, [])
         with pytest.raises(error):
-            blocking(boxes._ready(box, time.monotonic() + BOUND_SECONDS))
+            blocking(boxes._ready(box, time.monotonic() + BOUND_SECONDS, None))
 
 
 def at_terminal(box: Box) -> Run:
