@@ -50,8 +50,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "snapshot": LEAVES | {"policy", "world", "snapshot"},
     "trace": LEAVES | {"trace", "policy.digest"},
     "agent": PUBLIC | {"agent"},
+    "mcp": PUBLIC | {"agent", "mcp"},
     "fleet": PUBLIC | {"fleet"},
     "cli": PUBLIC | {"cli"},
+    "cli.mcp": PUBLIC | {"cli", "mcp"},
     "__main__": {"cli"},
 }
 

@@ -30,12 +30,13 @@ COMMANDS = {
     "doctor": "show what this host delivers, and what adds the rest",
     "check": "check a policy file and try its examples",
     "trace": "show, check and prune the record of boxes and runs",
+    "mcp": "serve tools over one box to an agent that speaks MCP",
     "policy": "compare policy files, print their schema",
     "completion": "print what completes a command line in a shell",
 }
 """The modules of this package that are commands, with their line in the help."""
 
-MAKING_BOXES = ("run", "python", "explain")
+MAKING_BOXES = ("run", "python", "explain", "mcp")
 
 
 class Parser(argparse.ArgumentParser):
