@@ -119,7 +119,7 @@ class Internet:
         self.authority = folder / "authority.pem"
         self._certificates()
         self.seen: list[tuple[str, str, dict[str, str]]] = []
-        pages = {"/": b"a page", **_repository(folder), **_python_index(), "/big": b"x" * 300_000}
+        pages = {"/": b"a page", **_repository(folder), **_python_index(), **_maven_repository(), "/big": b"x" * 300_000}
         handler = type("Handler", (Pages,), {"pages": pages, "seen": self.seen, "elsewhere": lambda: self.elsewhere})
         self.http = self._served(handler, None)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -287,6 +287,14 @@ def _python_index() -> dict[str, bytes]:
             wheel.writestr(name, content)
     link = b'<!DOCTYPE html><a href="/demo-1.0-py3-none-any.whl">demo-1.0-py3-none-any.whl</a>'
     return {"/simple/demo/": link, "/demo-1.0-py3-none-any.whl": packed.getvalue()}
+
+
+def _maven_repository() -> dict[str, bytes]:
+    """A repository with one project and its checksum (the layout "default" of Maven's)."""
+    of = "<groupId>org.example</groupId><artifactId>parent</artifactId><version>1</version><packaging>pom</packaging>"
+    project = f"<project><modelVersion>4.0.0</modelVersion>{of}</project>".encode()
+    path = "/maven/org/example/parent/1/parent-1.pom"
+    return {path: project, f"{path}.sha1": hashlib.sha1(project).hexdigest().encode()}
 
 
 def _npm_registry(base: str) -> dict[str, bytes]:

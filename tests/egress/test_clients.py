@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -139,6 +140,33 @@ def test_pip_installs_from_an_index(box: Sandbox, outside: Internet) -> None:
     assert fetched(box, ["env", "PYTHONPATH=packages", PYTHON, "-c", "import demo; print(demo.said)"]) == "from the index"
 
 
+@pytest.mark.live("uv")
+def test_uv_installs_from_an_index(box: Sandbox, outside: Internet) -> None:
+    box.write_file("uv", Path(sys.prefix, "bin/uv").read_bytes())  # a program by itself
+    fetched(box, ["chmod", "+x", "uv"])
+    index = ["--default-index", url(outside, "https", path="/simple/")]
+    for which, way in (("by the proxy", []), ("past it", NO_PROXY.split())):
+        target = ["--python", PYTHON, "--target", which]
+        fetched(box, [*way, "./uv", "pip", "install", "-q", "--no-cache", *target, *index, "demo"])
+        said = fetched(box, ["env", f"PYTHONPATH={which}", PYTHON, "-c", "import demo; print(demo.said)"])
+        assert said == "from the index"
+
+
+@pytest.mark.live("maven")
+def test_maven_takes_a_parent_from_a_repository(box: Sandbox, outside: Internet) -> None:
+    """K13: it reads no variable that names a proxy, and is told nothing of one. What it has to fetch is a project's parent."""
+    at = url(outside, "https", path="/maven")
+    repository = f"<repositories><repository><id>of-the-test</id><url>{at}</url></repository></repositories>"
+    parent = "<parent><groupId>org.example</groupId><artifactId>parent</artifactId><version>1</version><relativePath/></parent>"
+    described = f"<modelVersion>4.0.0</modelVersion>{parent}<artifactId>child</artifactId><packaging>pom</packaging>"
+    box.write_file("pom.xml", f"<project>{described}{repository}</project>")
+    fetched(box, trusting("maven-trust"))
+    trusted = "-Djavax.net.ssl.trustStore=maven-trust -Djavax.net.ssl.trustStorePassword=changeit -XX:TieredStopAtLevel=1"
+    before = len(outside.seen)
+    fetched(box, ["env", f"MAVEN_OPTS={trusted}", "mvn", "-B", "-q", "validate"])
+    assert "GET /maven/org/example/parent/1/parent-1.pom" in [asked for asked, _, _ in outside.seen[before:]]
+
+
 def test_npm_installs_from_a_registry(box: Sandbox, outside: Internet) -> None:
     registry = url(outside, "https", "registry.npmjs.example")
     fetched(box, ["npm", "install", "--no-audit", "--no-fund", "--no-save", "--prefix", "node", "--registry", registry, "demo"])
@@ -172,6 +200,11 @@ def test_openssl_sees_the_certificate_of_the_server_itself(box: Sandbox, outside
     assert "Verification: OK" in result.stdout + result.stderr
 
 
+def trusting(store: str) -> list[str]:
+    """What makes a file of authorities for Java."""
+    return ["keytool", "-importcert", "-noprompt", "-storepass", "changeit", "-keystore", store, "-file", "authority.pem"]
+
+
 @pytest.mark.live("java")
 def test_java_fetches_with_both_of_its_clients(box: Sandbox, outside: Internet) -> None:
     program = """
@@ -184,8 +217,7 @@ public class Fetch { public static void main(String[] a) throws Exception {
 } } }
 """
     box.write_file("Fetch.java", program)
-    trust = ["keytool", "-importcert", "-noprompt", "-storepass", "changeit", "-keystore", "trust", "-file", "authority.pem"]
-    fetched(box, trust)
+    fetched(box, trusting("trust"))
     java = [
         "java",
         "-Djavax.net.ssl.trustStore=trust",
