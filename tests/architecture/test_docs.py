@@ -40,7 +40,7 @@ def anchors(path: Path) -> set[str]:
 
 def examples() -> list[Any]:
     marks = {"": (), "box": pytest.mark.live("namespaces")}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/api.md"))
     return [pytest.param(match["code"], marks=marks[match["needs"].strip()]) for match in EXAMPLE.finditer(text)]
 
 
