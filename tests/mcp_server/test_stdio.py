@@ -18,6 +18,7 @@ from mcp_clients import SERVER, over_stdio, processes_of, text, until
 from ringfence.agent.tools.builtin import BUILTINS
 
 pytestmark = pytest.mark.live("namespaces")
+PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 OPENING = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -49,7 +50,8 @@ async def test_the_tools_are_there_and_work_in_one_box(workspace: Path) -> None:
 
 async def test_a_denial_is_told_to_the_model_and_as_data(workspace: Path) -> None:
     async with over_stdio(workspace) as client:
-        denied = await client.call_tool("bash", {"command": "echo x > /etc/zz"})
+        denied = await client.call_tool("bash", {"command": "echo hello; echo x > /etc/zz"})
+        assert text(denied).strip() in PAGE.read_text(encoding="utf-8")  # what the page shows is what a client gets
         assert '[sandbox_denial] writing "/etc/zz" was refused' in text(denied)
         assert denied.meta is not None
         assert denied.meta["ringfence/denials"][0]["target"] == "/etc/zz"

@@ -31,7 +31,7 @@ class ToolResult:
 
     text: bounded; of a command the lines of Result.for_model, then its output. ok: whether the tool did what it was asked, which a
     command did that returned 0. result: of a command, all of it. error: the code of what was wrong, "" where nothing was:
-    `unknown-tool`, `arguments`, `tool` (a function raised), or that of a RingfenceError.
+    `unknown-tool`, `arguments`, `edit` (the text is not there once), `tool` (a function raised), or that of a RingfenceError.
     """
 
     text: str
