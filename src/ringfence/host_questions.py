@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ringfence.world.egress import Egress
 
 RULE = "network.on_unknown_domain"
+NOBODY = "there is nobody to ask"
 
 
 class Asker:
@@ -48,10 +49,11 @@ class Asker:
 
     def _ask(self, asked: Asks) -> None:
         place = f"[{asked.host}]:{asked.port}" if ":" in asked.host else f"{asked.host}:{asked.port}"
-        choice = self._answer(asked, place).choice if self._questions else "no"
+        answer = self._answer(asked, place) if self._questions else None
+        choice, why = (answer.choice, answer.why) if answer else ("no", NOBODY)
         allow, until = choice != "no", "once" if choice == "once" else "box"
         try:
-            self._egress.registration.answer(asked.question, allow=allow, until=until, host=asked.host, port=asked.port)
+            self._egress.registration.answer(asked.question, allow=allow, until=until, host=asked.host, port=asked.port, why=why)
         except SandboxLostError:
             pass  # nothing is held any more
 

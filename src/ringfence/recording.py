@@ -6,6 +6,7 @@ told of one that ends within it by its end alone, which has its beginning. Its e
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -113,7 +114,7 @@ class Recording:
 
     def asked(self, question: Question, answer: Answer, seconds: float) -> None:
         """Tell of a question and its answer."""
-        run = self._open[0] if len(self._open) == 1 else None
+        (run,) = under_way if len(under_way := self._open[:]) == 1 else (None,)
         if run is not None:
             run.begin()
         told = QuestionAsked(
@@ -171,16 +172,18 @@ class _One:
         self._recording, self._recorder = recording, recording.recorder
         self._begun, self.number, self._failed = False, 0, ""
         self._since = time.monotonic()
+        self._lock = threading.Lock()  # a question about a host begins it from a thread of its own
         self.kind, self.command = kind, command
         recording._open.append(self)
 
     def begin(self) -> None:
-        if self._begun:
-            return
-        self._begun = True
-        begun = self._said()
-        self.number = self._recording._told(lambda: self._recorder.run_started(begun))
-        self._failed = self._recording._failed
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+            begun = self._said()
+            self.number = self._recording._told(lambda: self._recorder.run_started(begun))
+            self._failed = self._recording._failed
 
     def _said(self) -> RunStarted:
         command, recording = self.command, self._recording
@@ -222,7 +225,9 @@ class _One:
             return stopped.value  # type: ignore[no-any-return]
 
     def ended(self, result: Result, output: tuple[Output, Output] | None = None) -> Result:
-        late = not self._begun and getattr(self._recorder, "patience", 0.0) > 0
+        with self._lock:
+            late = not self._begun and getattr(self._recorder, "patience", 0.0) > 0
+            self._begun = self._begun or late
         unsaid = self._said() if late else None
         self._over(say=not late)
         held = result.enforcement

@@ -34,6 +34,7 @@ CASES = {
     "run --policy pol": "run --policy policy.yaml",
     "explain path pol": "explain path policy.yaml",
     "explain env RINGFENCE_TEST_V": "explain env RINGFENCE_TEST_VARIABLE",
+    "explain exe": "explain exec",
     "policy di": "policy diff",
     "completion zs": "completion zsh",
     "doctor --js": "doctor --json",

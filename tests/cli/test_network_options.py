@@ -40,8 +40,9 @@ def test_each_option_is_a_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("words", [("--allow", "http://a"), ("--allow", "a b"), ("--publish", "0"), ("--publish", "unix:x"),
                                    ("--publish", "x"), ("--preset", "curl"), ("--allow", "a:99999")])  # fmt: skip
 def test_what_an_option_cannot_mean_is_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as refused:
         config(*words)
+    assert refused.value.message.startswith(words[0])  # as it was typed
 
 
 def test_with_a_policy_file_the_options_only_narrow(tmp_path: Path) -> None:
@@ -72,6 +73,16 @@ def test_with_a_policy_file_the_options_only_narrow(tmp_path: Path) -> None:
 def test_explain_says_which_rule_decides_a_host(host: str, says: tuple[str, ...]) -> None:
     text = " ".join(asked("--allow", "*.example.com", "--allow", "10.0.0.1:5432", "host", host).stdout.split())
     assert all(each in text for each in says), text
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [("https://example.com/x", "HOST or HOST:PORT"), ("", "HOST or HOST:PORT"), ("example.com:http", "'http' is no port"),
+     ("example.com:99999", "from 1 to 65535"), ("example.com:", "'' is no port")],
+)  # fmt: skip
+def test_what_is_no_host_and_port_is_a_mistake_with_a_next_step(host: str, says: str) -> None:
+    done = asked("--allow", "example.com", "host", host)
+    assert done.returncode == 125 and says in done.stderr
 
 
 def test_explain_says_the_same_as_data() -> None:

@@ -65,6 +65,15 @@ def test_a_policy_whose_examples_hold_is_ok(project: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "policy.yaml: ok, and 7 examples hold\n", "")
 
 
+def test_an_entry_that_deny_leaves_nothing_of_is_told(project: Path) -> None:
+    text = "version: 1\nnetwork:\n  allow: [a.example.com, b.example.org]\n  deny: [{}]\n"
+    done = ringfence("check", written(project, text.format("'*.example.com'")), cwd=project)
+    warning = "policy.yaml:4:3: warning: network.deny: *.example.com closes all of a.example.com in network.allow.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "policy.yaml: ok\n", warning)
+    done = ringfence("check", written(project, text.format("c.example.com")), cwd=project)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_all_that_is_wrong_is_shown_at_once_with_its_place(project: Path) -> None:
     done = ringfence("check", written(project, MUCH_IS_WRONG), cwd=project)
     assert (done.returncode, done.stdout) == (1, "")
@@ -85,7 +94,7 @@ def test_what_cannot_be_resolved_here_is_shown_where_it_is_named(project: Path) 
     text = "version: 1\nfilesystem:\n  read_only:\n    - src\n    - /no/such/folder\n"
     done = ringfence("check", written(project, text), cwd=project)
     assert done.returncode == 1
-    assert done.stderr.startswith("policy.yaml:5:7: read_only names '/no/such/folder'")
+    assert done.stderr.startswith("policy.yaml:5:7: filesystem.read_only names '/no/such/folder'")
 
 
 @pytest.mark.parametrize("text", ["", "version: 1\nmode: no\n"])

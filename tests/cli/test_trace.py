@@ -179,3 +179,13 @@ def test_a_number_that_is_no_run_is_a_mistake_with_a_next_step(ringfence: Shell)
     done = ringfence("trace", "show", "1")
     assert done.returncode == 125 and "trace ls" in done.stderr
     assert ringfence("trace", "show", "x").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("ls", "-n", "-3"), ("tail", "--once", "-n", "x"), ("prune", "--keep", "-1"), ("rerun", "1e3"), ("show", "9" * 40)]
+)
+def test_what_is_no_number_is_an_argument_that_means_nothing(ringfence: Shell, words: tuple[str, ...]) -> None:
+    ringfence("run", "--", "true")
+    done = ringfence("trace", *words)
+    assert done.returncode == 2 and words[-1] in done.stderr and "from 0 on" in done.stderr
+    assert len(ringfence("trace", "ls", "-n", "0").stdout.splitlines()) == 1

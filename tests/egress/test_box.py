@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import stat
@@ -112,6 +113,25 @@ def test_where_nobody_can_be_asked_it_is_refused_at_once(outside: Internet) -> N
         result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/", timeout=10)
     assert not result.ok and not result.timed_out
     assert [each.rule for each in result.denials] == ["network.on_unknown_domain"]
+    assert result.denials[0].detail.endswith("the answer was no: there is nobody to ask")
+
+
+def test_why_a_host_was_refused_is_said_and_the_trace_has_the_question_beside_its_run(outside: Internet, workspace: Path) -> None:
+    state = dict(os.environ, RINGFENCE_STATE_DIR=f"{workspace}-state")
+    ringfence = [sys.executable, "-m", "ringfence"]
+    command = [*ringfence, "run", "--ask", "--", "curl", "-sS", f"http://{UNKNOWN}/"]
+    done = subprocess.run(
+        command, cwd=workspace, env=state, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "the answer was no: there is no terminal to ask at" in done.stdout
+    shown = subprocess.run(
+        [*ringfence, "trace", "export", "--jsonl"], env=state, capture_output=True, text=True, timeout=60, check=True
+    )
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in ("box", "run", "question", "end", "gone")}
+    assert {kind: len(found) for kind, found in kinds.items()} == dict.fromkeys(kinds, 1)
+    assert kinds["run"][0]["about"] == kinds["gone"][0]["about"] == kinds["box"][0]["number"]
+    assert kinds["end"][0]["about"] == kinds["run"][0]["number"]
 
 
 def test_of_several_runs_at_once_each_is_told_its_own() -> None:

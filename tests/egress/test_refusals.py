@@ -43,6 +43,13 @@ def test_a_refusal_names_host_rule_and_remedy_in_a_header_of_ours_and_in_a_sente
     assert "remedy" not in refusals.forbidden("denied.example.net", 443, "a", "b", None).decode()
 
 
+def test_what_would_allow_it_can_be_copied_from_the_sentence_into_a_policy() -> None:
+    response = parsed(refusals.forbidden("a.example", 80, "r", "<w>", 'network.allow: ["10.0.0.1:80"]'))
+    text = response.read().decode()
+    assert 'To allow it: network.allow: ["10.0.0.1:80"]\n' in text and "Why: %3Cw%3E\n" in text
+    assert response.headers["X-Ringfence-Denied"].endswith('remedy="network.allow: [%2210.0.0.1:80%22]"')
+
+
 def test_the_answer_to_head_has_the_length_and_not_the_body() -> None:
     whole, head = (refusals.forbidden("a.example", 80, "r", "w", None, body=body) for body in (True, False))
     assert whole.startswith(head) and head.endswith(b"\r\n\r\n") and len(whole) > len(head)

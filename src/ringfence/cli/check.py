@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ringfence.values import replace
+
 if TYPE_CHECKING:
+    from ringfence.policy.config import SandboxConfig
     from ringfence.policy.decide import Decision
     from ringfence.policy.resolve import ResolvedPolicy
 
@@ -49,6 +52,16 @@ def _permitted(rules: Sequence[str]) -> Callable[[str, ResolvedPolicy], Decision
     return permitted
 
 
+def _closed(config: SandboxConfig) -> Sequence[str]:
+    """What of network.allow network.deny leaves nothing of."""
+    if not config.network_deny:
+        return ()
+    from ringfence.policy.resolve_network import resolve_network  # few files have any
+
+    _, notes, _ = resolve_network(replace(config, network_presets=()), {})
+    return [note for note in notes if note.startswith("network.deny")]
+
+
 def action(given: argparse.Namespace) -> int:
     from ringfence.cli.shown import shown
     from ringfence.policy.examples import failing
@@ -62,6 +75,8 @@ def action(given: argparse.Namespace) -> int:
         print(shown(problem.message), file=sys.stderr)
     if problems:
         return 1
+    for note in _closed(policy.config):
+        print(shown(policy.document.fault(("network", "deny"), f"warning: {note}", "").message), file=sys.stderr)
     held = f", and {len(policy.examples)} examples hold" if policy.examples else ""
     print(shown(f"{given.file}: ok{held}"))
     return 0

@@ -7,6 +7,7 @@ whose end was reported is recorded, and our exit is the report.
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import TYPE_CHECKING
 
 from ringfence.errors import ArgumentError
@@ -39,6 +40,7 @@ class Late:
         self._trace: Trace | None = None
         self._made: BoxStarted | None = None
         self._box = 0
+        self._lock = threading.Lock()  # a question about a host is told of by a thread of its own
 
     def box_started(self, made: BoxStarted) -> int:
         self._made = made
@@ -64,10 +66,11 @@ class Late:
                 self._trace.close()
 
     def _opened(self) -> Trace:
-        if self._trace is None:
-            from ringfence.trace import Trace
+        with self._lock:
+            if self._trace is None:
+                from ringfence.trace import Trace
 
-            self._trace = Trace(durability=self.durability)
-        if not self._box and self._made is not None:
-            self._box = self._trace.box_started(self._made)
-        return self._trace
+                self._trace = Trace(durability=self.durability)
+            if not self._box and self._made is not None:
+                self._box = self._trace.box_started(self._made)
+            return self._trace

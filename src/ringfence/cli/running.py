@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ringfence.errors import ArgumentError, CommandError, PlantedError, RingfenceError
+from ringfence.errors import ArgumentError, CommandError, ConfigError, PlantedError, RingfenceError
 from ringfence.recorder import NOT_RECORDED
 from ringfence.values import replace
 
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = 1 << 16
 """Output is passed on as it comes; the result keeps what denials are inferred from."""
+OPTIONS = {
+    "network_allow": "--allow",
+    "network_presets": "--preset",
+    "network_publish": "--publish",
+    "mode": "--mode",
+    "tier": "--tier",
+    "limits.wall_seconds": "--timeout",
+}
+"""What a field of a config is called on the command line."""
 MOST_LINES = 5
 MOST_COLUMNS = 500
 
@@ -61,16 +70,22 @@ def config(given: argparse.Namespace, *, at_terminal: bool = False, kept: int | 
         limits = replace(limits, wall_seconds=None, cpu_seconds=None)
     if given.timeout is not None:
         limits = replace(limits, wall_seconds=given.timeout)
-    options = SandboxConfig(
-        workspace=given.workspace or ".",
-        tier=given.tier or "auto",
-        mode=given.mode or "workspace-write",
-        writable=[os.path.abspath(path) for path in given.rw or ()],
-        read_only=[os.path.abspath(path) for path in given.ro or ()],
-        environment=variables,
-        limits=limits,
-        **_network(given),
-    )
+    try:
+        options = SandboxConfig(
+            workspace=given.workspace or ".",
+            tier=given.tier or "auto",
+            mode=given.mode or "workspace-write",
+            writable=[os.path.abspath(path) for path in given.rw or ()],
+            read_only=[os.path.abspath(path) for path in given.ro or ()],
+            environment=variables,
+            limits=limits,
+            **_network(given),
+        )
+    except ConfigError as error:
+        field, _, rest = error.message.partition(" ")
+        if field not in OPTIONS:
+            raise
+        raise ConfigError(f"{OPTIONS[field]} {rest}", hint=error.next_step) from None
     if not given.policy:
         return replace(options, escalation="one_time_approval") if given.ask else options
     from ringfence.policy.load import load_config  # with it come a YAML reader and a schema

@@ -33,6 +33,7 @@ class Question:
         self.number, self.place = number, place
         self.waiting: set[Task] = set()
         self.allowed: bool | None = None
+        self.why = ""
 
 
 class Box:
@@ -93,11 +94,11 @@ class Box:
         if len(self._grants) < MOST_GRANTS:
             self._grants[place] = allowed
 
-    def answer(self, number: int, allowed: bool) -> None:
+    def answer(self, number: int, allowed: bool, why: str = "") -> None:
         """What somebody said to a question; one that is not open any more is no error."""
         for question in self._questions.values():
             if question.number == number:
-                question.allowed = allowed
+                question.allowed, question.why = allowed, why
                 for task in question.waiting:
                     task.wake()
 
@@ -125,7 +126,7 @@ class Box:
             if not question.waiting:
                 self._questions.pop(place, None)
         self.once.setdefault(task, {})[place] = question.allowed
-        return _answered(asked, verdict, question.allowed)
+        return _answered(asked, verdict, question.allowed, question.why)
 
     def _open(self, place: Place, asked: Asked) -> Question | None:
         if len(self._questions) >= MOST_QUESTIONS:
@@ -155,6 +156,6 @@ class Box:
             close()
 
 
-def _answered(asked: Asked, verdict: Verdict, allowed: bool) -> Verdict:
-    why = f"somebody was asked about {asked.host} at port {asked.port} and {'allowed' if allowed else 'refused'} it"
+def _answered(asked: Asked, verdict: Verdict, allowed: bool, said: str = "") -> Verdict:
+    why = f"{asked.host} at port {asked.port} was asked about, and the answer was {'yes' if allowed else 'no'}{said and ': '}{said}"
     return replace(verdict, allowed=allowed, ask=False, rule=ASKED_RULE, why=why, remedy=None if allowed else verdict.remedy)

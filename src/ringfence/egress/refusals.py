@@ -32,6 +32,8 @@ _REASONS = {
     505: "HTTP Version Not Supported",
 }  # RFC 9110, 15
 _PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - frozenset('"%\\<>&')
+_IN_TEXT = _PLAIN | {'"'}
+"""In the body, which is text/plain, a quote ends nothing, and what would allow it is to be copied into a policy."""
 
 
 class BadBytesError(ValueError):
@@ -50,11 +52,11 @@ class BadAnswerError(BadBytesError):
     """What a far side answered is not passed on. Nothing was refused to the box: it is no decision."""
 
 
-def encoded(text: str, most: int = MAX_TEXT) -> str:
+def encoded(text: str, most: int = MAX_TEXT, plain: frozenset[str] = _PLAIN) -> str:
     """Text that anybody may have written, for a header, a log or a page: printable ASCII, at most `most` characters of it."""
     cut = text[:most]
     shown = "".join(
-        each if each in _PLAIN else "".join(f"%{byte:02X}" for byte in each.encode("utf-8", "surrogatepass")) for each in cut
+        each if each in plain else "".join(f"%{byte:02X}" for byte in each.encode("utf-8", "surrogatepass")) for each in cut
     )
     return shown[:most] + ("..." if len(text) > most or len(shown) > most else "")
 
@@ -69,9 +71,9 @@ def forbidden(host: str, port: int, rule: str, why: str, remedy: str | None, *, 
     mark = "; ".join(f'{name}="{encoded(value)}"' for name, value in pairs)
     lines = [
         f"ringfence does not let this box reach {encoded(host)}:{port}.",
-        f"Rule: {encoded(rule)}",
-        f"Why: {encoded(why)}",
-        *([f"To allow it: {encoded(remedy)}"] if remedy else []),
+        f"Rule: {encoded(rule, plain=_IN_TEXT)}",
+        f"Why: {encoded(why, plain=_IN_TEXT)}",
+        *([f"To allow it: {encoded(remedy, plain=_IN_TEXT)}"] if remedy else []),
         "The answer is ours; nothing was sent to the site.",
     ]
     return _response(403, (DENIED, mark), lines, body)

@@ -87,8 +87,12 @@ def _state(place: Place, protected: Protected | None, read: Decision, write: Dec
 
 def of_host(explained: Explanation, host: str) -> Answer:
     """What decides whether the box may connect to host, which may have a port."""
+    if not host or "/" in host:
+        raise ArgumentError(f"{host!a} is no HOST or HOST:PORT.", hint="Give a name or an address alone, such as example.com:443.")
     name, colon, port = host.rpartition(":")
     if not (colon and port.isdecimal() and (":" not in name or name.endswith("]"))):
+        if colon and name and ":" not in name:
+            raise ArgumentError(f"{port!a} is no port.", hint="Give a number from 1 to 65535, or leave it out.")
         host = f"[{host}]:{HTTPS}" if ":" in host and not host.startswith("[") else f"{host}:{HTTPS}"
     verdict = reaches(explained.policy, host)
     decision = Decision(verdict.allowed, verdict.rule, verdict.why)

@@ -235,7 +235,7 @@ def reaches(policy: ResolvedPolicy, target: str) -> Verdict:
 
     host, _, port = target.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
-        raise ArgumentError(f"{target!r} is not HOST:PORT.")
+        raise ArgumentError(f"{target!r} is not HOST:PORT with a port from 1 to 65535.")
     try:
         asked = reach.Asked(normalise(host), int(port), reach.likely_scheme(int(port)))
     except BadHostError as error:

@@ -258,7 +258,8 @@ def placed(document: Document, error: ConfigError) -> PolicyError:
         path: Path = tuple(key.split("."))
         entries = part_at(document.value, path)
         named = [at for at, entry in enumerate(entries) if str(entry) in message] if isinstance(entries, list) else []
-        return document.fault((*path, *named[:1]), error.message, error.next_step)
+        said = error.message.replace(name, key, 1) if "_" in name else error.message
+        return document.fault((*path, *named[:1]), said, error.next_step)
     return document.fault((), error.message, error.next_step)
 
 

@@ -250,7 +250,7 @@ def _cannot_match(rule: Rule) -> str:
             return f"no program is called {first!r}; write its words apart"
         return f"{first!r} sets a variable and starts nothing" if re.match(r"\w+=", first) else ""
     if rule.kind == "net":
-        host_rule(rule.words[0], "network_deny")
+        host_rule(rule.words[0], "permissions")
         return ""
     pattern = rule.words[0]
     check_pattern(pattern)

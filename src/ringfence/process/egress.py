@@ -23,6 +23,8 @@ that is looked into before theirs."""
 READY_SECONDS = 20.0
 PATIENCE = struct.pack("ll", 10, 0)
 ASK_SECONDS, HELLO_SECONDS = 120.0, 10.0
+MOST_WHY = 200
+"""Characters of what was said beside an answer."""
 RECORDS_BUFFER = 1 << 20
 """Bytes of records that wait to be read; the kernel gives what it allows (net.core.wmem_max)."""
 BORROWED = ("idna", "wcmatch", "bracex")
@@ -30,7 +32,7 @@ BORROWED = ("idna", "wcmatch", "bracex")
 
 
 class Registration:
-    """A box that the server serves. records: what it tells of it, packets as SEAMS of egress/records.py has them; never blocks."""
+    """A box that the server serves. records: what it tells of it, packets as egress/records.py has them; never blocks."""
 
     def __init__(self, server: Egress, number: int, records: _socket.socket) -> None:
         self._server, self.number, self.records = server, number, records
@@ -52,11 +54,11 @@ class Registration:
         finally:
             os.close(wait)
 
-    def answer(self, question: int, *, allow: bool, until: str = "once", host: str = "", port: int = 0) -> None:
+    def answer(self, question: int, *, allow: bool, until: str = "once", host: str = "", port: int = 0, why: str = "") -> None:
         """What somebody said to a question that the records asked. until: 'once' is for the connections that wait for it, 'box' for
-        the life of the box, and then host and port are those of the question. Raises SandboxLostError."""
+        the life of the box, and then host and port are the question's. why: what was said beside it. Raises SandboxLostError."""
         said = {"op": "answer", "id": self.number, "question": question, "allow": int(allow), "until": until}
-        self._server.send(said | {"host": host, "port": port})
+        self._server.send(said | {"host": host, "port": port, "why": why[:MOST_WHY]})
 
     def end(self) -> None:
         """Break what it still has open. Safe to call again."""

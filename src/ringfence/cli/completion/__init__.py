@@ -53,10 +53,24 @@ class Command:
     kind: str
 
 
-KINDS = {"FILE": "file", "PATH": "file", "DIR": "folder", "NAME[=V]": "variable", "CMD": "command", "A": "file", "B": "file"}
+KINDS = {
+    "FILE": "file",
+    "HEAD": "file",
+    "PATH": "file",
+    "DIR": "folder",
+    "NAME[=V]": "variable",
+    "CMD": "command",
+    "A": "file",
+    "B": "file",
+}
 """What a value is, by how the help calls it."""
-ASKED = (("path", "which rule decides a path"), ("host", "which rule decides a host"), ("env", "which rule decides a variable"))
-ASKED_KINDS = {"path": "file", "host": "other", "env": "variable"}
+ASKED = (
+    ("path", "which rule decides a path"),
+    ("host", "which rule decides a host"),
+    ("env", "which rule decides a variable"),
+    ("exec", "which rules decide a shell line"),
+)
+ASKED_KINDS = {"path": "file", "host": "other", "env": "variable", "exec": "other"}
 
 
 def _commands() -> Iterator[Command]:

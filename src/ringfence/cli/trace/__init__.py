@@ -21,12 +21,12 @@ def add_to(commands: Any) -> None:
     )
     own = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
     ls = _add(own, "ls", "list runs, the newest last", f"List the last runs{BY}.", "looking")
-    ls.add_argument("-n", dest="most", metavar="N", type=int, default=20, help="how many (default: 20)")
+    ls.add_argument("-n", dest="most", metavar="N", type=_count, default=20, help="how many (default: 20)")
     show = _add(own, "show", "show one run", "Show all that is recorded of RUN.", "looking", "show 12 --plan")
     _run(show)
     show.add_argument("--plan", action="store_true", help="what would do it again: the config and the plan of its box")
     tail = _add(own, "tail", "show runs as they end", f"Print runs as they begin and end, until Ctrl-C{BY}.", "looking")
-    tail.add_argument("-n", dest="most", metavar="N", type=int, default=10, help="how many of before (default: 10)")
+    tail.add_argument("-n", dest="most", metavar="N", type=_count, default=10, help="how many of before (default: 10)")
     tail.add_argument("--once", action="store_true", help="do not wait for further ones")
     verify = _add(
         own,
@@ -44,7 +44,7 @@ def add_to(commands: Any) -> None:
     )
     which = prune.add_mutually_exclusive_group(required=True)
     which.add_argument("--before", metavar="WHEN", help="rows older than that: 2026-01-31, a time with a date, or 30d, 12h, 5m")
-    which.add_argument("--keep", metavar="N", type=int, help="all but the last N runs")
+    which.add_argument("--keep", metavar="N", type=_count, help="all but the last N runs")
     rerun = _add(
         own, "rerun", "run one again", "Run RUN again and say what differs; the exit status is 1 then.", "again", "rerun 12"
     )
@@ -64,5 +64,11 @@ def _add(own: Any, name: str, line: str, description: str, module: str, example:
     return made
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 15:
+        raise argparse.ArgumentTypeError(f"{text!a} is no number from 0 on")
+    return int(text)
+
+
 def _run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", type=int, help="its number, as `ringfence trace ls` has it")
+    parser.add_argument("run", metavar="RUN", type=_count, help="its number, as `ringfence trace ls` has it")
