@@ -22,6 +22,8 @@ def lines_of(example: str) -> dict[str, str]:
 
 def test_three_candidates_have_a_verdict_each() -> None:
     found = lines_of("verify_candidates")
+    page = (ROOT / "docs/verification.md").read_text(encoding="utf-8")
+    assert all(f"    {name}: {verdict}\n" in page for name, verdict in found.items())
     assert found.pop("sorts elsewhere").startswith("could_not_verify, make test: the box refused write /etc/median.txt")
     assert found == {"sorts first": "passed", "takes the last": "failed, make test: it returned 2"}
 
