@@ -34,7 +34,7 @@ def main() -> int:
         lambda: [fresh.one_program(config, rounds // 6)],
         lambda: [fresh.with_a_way_out(config, rounds // 6)],
         lambda: large.first_and_next(rounds // 6),
-        lambda: [fresh.alive(config)],
+        lambda: fresh.alive(config),
         lambda: [fresh.a_second(config, 3 if quick else 30)],
         lambda: [warm.flood(generous)],
         lambda: [fresh.cold(rounds // 15)],
