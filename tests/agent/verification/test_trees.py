@@ -73,6 +73,28 @@ async def test_a_patch_leads_out_of_no_tree(workspace: Path, tmp_path: Path, any
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_patch_of_a_protected_name_is_no_failure_and_files_may_have_it(workspace: Path, anyio_backend: str) -> None:
+    gate, name = Verification.sandboxed(), ".vscode/tasks.json"
+    for there in (False, True):
+        head = f"--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-old\n" if there else f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n"
+        if there:
+            (workspace / ".vscode").mkdir()
+            (workspace / name).write_text("old\n")
+        verdict = await gate.verify(workspace, ["true"], patch=head + "+new\n")
+        assert verdict.could_not_verify, verdict.for_model()
+        assert name.split("/")[0] in verdict.why
+        assert (await gate.verify(workspace, [f"grep -q new {name}"], files={name: "new\n"})).passed
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_text_that_is_no_unicode_is_a_verdict(workspace: Path, anyio_backend: str) -> None:
+    gate = Verification.sandboxed()
+    assert (await gate.verify(workspace, ["test -s file"], files={"file": "\ud800"})).passed
+    assert (await gate.verify(workspace, ["true"], files={"\ud800": ""})).failed
+    assert (await gate.verify(workspace, ["true"], patch="\ud800")).failed
+
+
 def test_a_copy_keeps_what_builds_go_by_and_leaves_out_what_is_no_file(workspace: Path, tmp_path: Path) -> None:
     (workspace / "closed").mkdir()
     (workspace / "closed/tool").write_bytes(b"x" * 300_000)

@@ -44,8 +44,15 @@ def holder(place: str) -> Iterator[str]:
             os.rename(made, path)  # under this name it is reclaimed, so it is locked before
         except OSError as error:
             raise HostError(f"no folder for a copy can be made in {place}: {error}.", errno=error.errno or 0) from None
-        held.callback(remove, path)
+        held.callback(_removed, path)
         yield path
+
+
+def _removed(holder: str) -> None:
+    try:
+        remove(holder)
+    except OSError as error:
+        raise HostError(f"the copy in {holder} was not removed: {error}.", errno=error.errno or 0) from None
 
 
 def _reclaim(place: str) -> None:
@@ -239,10 +246,9 @@ def lay(tree: str, files: Mapping[str, str | bytes | None]) -> None:
                 raise OutsideError(f"{path!r} is no path of a file in the tree.", hint="Name a file relative to the tree.")
             try:
                 _lay_one(root, parts, content)
-            except OSError as error:
-                raise OutsideError(
-                    f"{path!r} was not written: {error.strerror}.", hint="Name a file that no link leads to."
-                ) from None
+            except (OSError, UnicodeError) as error:
+                why = getattr(error, "strerror", None) or str(error)
+                raise OutsideError(f"{path!r} was not written: {why}.", hint="Name a file that no link leads to.") from None
     finally:
         os.close(root)
 
@@ -259,6 +265,6 @@ def _lay_one(root: int, parts: tuple[str, ...], content: str | bytes | None) -> 
         if content is not None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             with open(os.open(parts[-1], flags, mode, dir_fd=folder), "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     finally:
         os.close(folder)

@@ -13,7 +13,7 @@ from anyio import CancelScope, from_thread, to_thread
 from ringfence.agent.verification import copies, environments
 from ringfence.agent.verification.caches import with_caches
 from ringfence.agent.verification.commands import Command, given, recognised
-from ringfence.agent.verification.verdict import Step, Verdict, judged
+from ringfence.agent.verification.verdict import OURS, Step, Verdict, judged
 from ringfence.errors import ArgumentError, ConfigError, OutsideError, PlantedError, RingfenceError, UnenforceableError
 from ringfence.outcome import Result
 from ringfence.policy.config import SandboxConfig, SandboxLimits, Unasked
@@ -140,10 +140,14 @@ class Verification:
 
     async def _patched(self, tree: str, patch: str | bytes, steps: list[Step]) -> Verdict | None:
         """Apply a patch by git in a box: the tree's settings may have git start programs. None where it was applied."""
+        data = patch.encode("utf-8", "surrogatepass") if isinstance(patch, str) else patch  # what a model wrote may be anything
         async with Sandbox(SandboxConfig(workspace=tree)) as box:
-            result = await box.run(APPLY, input=patch)
+            result = await box.run(APPLY, input=data)
         steps.append(Step("git apply", result))
         status, why = judged(result, workspace=tree, timeout=None)
+        if status == "passed" and any(denial.kind in OURS for denial in result.denials):
+            # A name that the box protects is taken away as it appears, and git does not notice.
+            status, why = "could_not_verify", f"the box kept {result.denials[0].target} as it was"
         return None if status == "passed" else Verdict(status, tuple(steps), f"the patch was not applied: {why}")
 
 
