@@ -176,8 +176,15 @@ async def test_a_unix_socket_is_its_owners_and_is_removed_at_the_end(shared: Pat
     try:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert stat.S_IMODE(os.stat(tmp_path / "token").st_mode) == 0o600
-        async with made.client() as client:
-            assert "here" in text(await client.call_tool("bash", {"command": "echo here"}))
+        async with made.http(**ACCEPT) as http:
+            opened = await http.post(made.url, json=OPENING)
+            assert opened.status_code == 200
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+            await http.post(made.url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
+            call = {"name": "bash", "arguments": {"command": "echo here"}}
+            message = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+            assert "here" in (await http.post(made.url, json=message, headers=session)).text
+            assert (await http.post(made.url, json=OPENING, headers={"Authorization": "Bearer wrong"})).status_code == 401
     finally:
         assert stop(made) == (0, "", "")
     assert not path.exists()

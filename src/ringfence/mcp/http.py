@@ -180,6 +180,7 @@ async def serve(make: Callable[[], Session], listening: socket.socket, token: st
         ws="none",
         interface="asgi3",
     )
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_not_of_one_that_went)
     server = _Server(config)
     async with sessions.running(), anyio.create_task_group() as group:
 
@@ -192,6 +193,14 @@ async def serve(make: Callable[[], Session], listening: socket.socket, token: st
         group.start_soon(until_signal)
         await server.serve(sockets=[listening])
         group.cancel_scope.cancel()
+
+
+def _is_not_of_one_that_went(record: logging.LogRecord) -> bool:
+    """Whether a record is about something else than a client that ended its session while a message of its was taken in.
+
+    The SDK (2.3) writes a traceback for that.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], (anyio.ClosedResourceError, anyio.BrokenResourceError)))
 
 
 class _Server(uvicorn.Server):
