@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ringfence.agent.agent import Agent
     from ringfence.agent.registry import ToolRegistry
+    from ringfence.agent.result import AgentEvent, AgentLimits, RunResult
     from ringfence.agent.sandboxes import Sandboxes, SessionBox
     from ringfence.agent.tools.tool import Tool, ToolResult
     from ringfence.agent.verification.commands import Command
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.outcome import Cancelled, CapHit, Denial, Enforcement, Exited, NotStarted, Outcome, Result, Signaled
     from ringfence.permission.acts import Act
     from ringfence.permission.approvers import AlwaysApprover, CallbackApprover, NeverApprover
+    from ringfence.permission.cli import CliPermissionManager
     from ringfence.permission.permissions import PermissionManager
     from ringfence.permission.questions import Answer, Question
     from ringfence.permission.terminal import CliApprover
@@ -52,6 +55,9 @@ _PLACES = {
     "Transfer": "ringfence.world.trees.transfer",
     "Process": "ringfence.process.streams",
     "Trace": "ringfence.trace",
+    "Agent": "ringfence.agent.agent",
+    **dict.fromkeys(("AgentEvent", "AgentLimits", "RunResult"), "ringfence.agent.result"),
+    "CliPermissionManager": "ringfence.permission.cli",
     "ToolRegistry": "ringfence.agent.registry",
     **dict.fromkeys(("Sandboxes", "SessionBox"), "ringfence.agent.sandboxes"),
     **dict.fromkeys(("Tool", "ToolResult"), "ringfence.agent.tools.tool"),
@@ -77,6 +83,9 @@ _PLACES = {
 
 __all__ = [
     "Act",
+    "Agent",
+    "AgentEvent",
+    "AgentLimits",
     "AlwaysApprover",
     "Answer",
     "CallbackApprover",
@@ -85,6 +94,7 @@ __all__ = [
     "Capability",
     "Change",
     "CliApprover",
+    "CliPermissionManager",
     "Command",
     "Connection",
     "Denial",
@@ -103,6 +113,7 @@ __all__ = [
     "ProcessInfo",
     "Question",
     "Result",
+    "RunResult",
     "Sandbox",
     "SandboxConfig",
     "SandboxLimits",

@@ -346,6 +346,18 @@ class PlantedError(RingfenceError):
         super().__init__(f"{len(denials)} planted: {named}.", denials=denials)
 
 
+class AgentError(RingfenceError):
+    """A run of an agent did not complete, or cannot go on. result is what it came to, where there is one."""
+
+    code = "agent"
+    exit_status = 1
+    hint = "Look at status and stop_reason of the result, and at its journal."
+
+    def __init__(self, message: str, *, hint: str | None = None, result: Any = None) -> None:
+        self.result = result
+        super().__init__(message, hint=hint, result=result)
+
+
 class CapExceededError(CommandError):
     """A cap ended the command."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,6 +72,21 @@ class Observed(Opened):
             if not isinstance(hooks, HookManager):
                 raise TypeError(f"hooks must be a HookManager of ringfence.hooks, not {type(hooks).__name__}.")
         self._hooks = hooks
+
+    def lend_permissions(self, permissions: PermissionManager | None, approver: Approver | None = None) -> Callable[[], None]:
+        """Let further rules decide what is begun in the box, until what is returned is called: of all the strictest hold.
+
+        approver: who is asked where the box has nobody to ask; by default that of permissions. Raises TypeError. Not promised: that
+        what a person granted for the session is asked again while the box lives.
+        """
+        from ringfence.permits import permits  # a box that asks nobody loads none of it
+
+        made = permits(replace(self.config, permissions=()), permissions, approver, None, self._say_asked)
+        if self._permits is None:
+            self._permits = permits(self.config, None, None, self._ceiling, self._say_asked)
+            self._permits.box = self._id
+            self._permits.recorded = None if self._recording is None else self._recording.further
+        return self._permits.lent(made)
 
     def allow_host(self, *entries: str | Mapping[str, object]) -> None:
         """Let the box reach further hosts from now on, by entries as network_allow has them. What network_deny closes stays closed.

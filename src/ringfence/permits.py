@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ringfence.errors import NotPermittedError
@@ -114,11 +114,29 @@ class Permits:
         second._first = False
         return second
 
+    def lent(self, others: Permits) -> Callable[[], None]:
+        """Have the rules of others too, and their approver where there is none; what is returned takes them back."""
+        lent, approver = others.managers, others.questions.approver
+        self.managers = (*self.managers, *lent)
+        if self.questions.approver is None:
+            self.questions.lend(approver)
+        else:
+            approver = None
+
+        def take_back() -> None:
+            self.managers = tuple(each for each in self.managers if not any(each is one for one in lent))
+            if approver is not None and self.questions.approver is approver:
+                self.questions.lend(None)
+
+        return take_back
+
     def permit(self, world: LocalWorld, kind: Kind, command: Command, run: Run | None = None) -> Waits[None]:
         """Return if a command may be started. Raises NotPermittedError."""
         if self.managers:
             decision = strictest(manager.check(_asked(kind, command), world.policy, world.enforcement) for manager in self.managers)
-            yield from self._decided(decision, what(kind, command)[1], run, around(command) if decision.effect == "ask" else ())
+            asked = decision.effect == "ask"
+            reach = self._reach(world) if asked else ""
+            yield from self._decided(decision, what(kind, command)[1], run, around(command) if asked else (), reach)
 
     def permit_file(self, world: LocalWorld, kind: str, path: str) -> Waits[None]:
         """Return if a file may be read or written. path: absolute. Raises NotPermittedError."""
@@ -132,7 +150,14 @@ class Permits:
         if self._first:
             self.questions.close()
 
-    def _decided(self, decision: Decision, shown: str, run: Run | None, around: tuple[str, ...] = ()) -> Waits[None]:
+    def _reach(self, world: LocalWorld) -> str:
+        """What a command could touch, where a manager says that."""
+        said = (manager.reach(world.policy, world.enforcement) for manager in self.managers)
+        return next((each for each in said if each), "")
+
+    def _decided(
+        self, decision: Decision, shown: str, run: Run | None, around: tuple[str, ...] = (), reach: str = ""
+    ) -> Waits[None]:
         if decision.effect == "allow":
             return
         if decision.effect == "deny":
@@ -143,6 +168,7 @@ class Permits:
             shown,
             decision.acts,
             decision.rule,
+            reach,
             deadline_seconds=self.questions.deadline_seconds,
             box=self.box,
             around=around,

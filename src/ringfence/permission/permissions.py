@@ -71,6 +71,10 @@ class PermissionManager:
 
         return of_all(self._decided(judge, line, argv))
 
+    def reach(self, policy: ResolvedPolicy, enforcement: Enforcement) -> str:
+        """What is shown with the question about a command of what it could touch in its box; nothing here."""
+        return ""
+
     def _decided(self, judge: Judge, line: str, argv: Sequence[str]) -> Iterator[Decision | None]:
         from ringfence.permission.shell import Command, Doubt, Redirect, read_line
         from ringfence.permission.words import literal

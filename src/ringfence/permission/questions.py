@@ -126,6 +126,11 @@ class Questions:
         self._runs: list[Run] = [Run()]
         self._closed = False
 
+    def lend(self, approver: Approver | None) -> None:
+        """Let another approver be asked from now on, with the time that it gives."""
+        self.approver = approver
+        self.deadline_seconds = float(getattr(approver, "deadline_seconds", DEADLINE_SECONDS))
+
     @contextmanager
     def run(self) -> Iterator[Run]:
         """One call of the box."""
