@@ -69,7 +69,10 @@ class Asked:
             async for event in stream:
                 if text := _text_of(event):
                     await said(text)
-            return stream.get()
+            response = stream.get()
+        if response.finish_reason is None and response.provider_name and not (response.provider_details or {}).get("finish_reason"):
+            raise ConnectionError("the stream of the answer ended before the answer did")  # some clients take that for its end
+        return response
 
 
 def _text_of(event: Any) -> str:
