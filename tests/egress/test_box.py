@@ -257,6 +257,28 @@ def test_no_other_user_of_the_machine_is_let_in() -> None:
                 client.communicate(b"")
 
 
+def test_a_socket_that_a_killed_caller_left_is_no_obstacle_and_one_that_is_served_is(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    config = SandboxConfig(network_publish=[f"unix:{path}:8000"])
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with Sandbox(config) as box:
+        assert box.published == {8000: f"unix:{path}"}
+        assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert not path.exists()
+    with socket.socket(socket.AF_UNIX) as served:
+        served.bind(str(path))
+        served.listen(1)
+        with pytest.raises(HostError, match="Address already in use"), Sandbox(config):
+            pass
+        assert path.exists()
+    path.unlink()
+    path.write_text("kept")
+    with pytest.raises(HostError, match="Name a path where nothing is"), Sandbox(config):
+        pass
+    assert path.read_text() == "kept"
+
+
 def test_a_socket_is_not_published_where_the_box_could_replace_it(workspace: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="place of"):
         Sandbox(SandboxConfig(workspace=workspace, network_publish=[f"unix:{workspace}/socket:8000"])).__enter__()

@@ -16,7 +16,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-NLMSG_ERROR = 2  # linux/netlink.h
 IPPROTO_IPV6, IPV6_V6ONLY, IPV6_FREEBIND = 41, 26, 78  # linux/in6.h
 SO_ORIGINAL_DST = 80  # linux/netfilter_ipv4.h
 BACKLOG = 4096

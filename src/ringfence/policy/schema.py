@@ -344,8 +344,8 @@ class PolicyFile(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Annotated[
         Literal["read-only", "workspace-write", "danger-full-access"],
         about(
-            "Whether the workspace may be changed. danger-full-access is the host's files as the caller sees them, which in this "
-            "version only tier process has."
+            "Whether the workspace may be changed. danger-full-access is the host's files as the caller sees them, but for secrets "
+            "and what ringfence keeps, which are covered."
         ),
     ] = "workspace-write"
     image: Annotated[Text | None, about("The image of a container.")] = None

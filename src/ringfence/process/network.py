@@ -14,7 +14,6 @@ from ringfence.process import messages
 if TYPE_CHECKING:
     from ringfence.confine.ways import Endpoint, Network
 
-SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14
 PACKET_BYTES = 1 << 16
 NETLINK_NETFILTER = 12  # linux/netlink.h
 

@@ -170,9 +170,6 @@ class Reader:
             return [str(line) for line in lines] if isinstance(lines, list) else []
         return []
 
-    def boxes_gone(self) -> set[int]:
-        return {about for (about,) in self._all("SELECT about FROM rows WHERE kind = 'gone'")}
-
     def _records(self, begun: list[Row]) -> list[RunRecord]:
         """What belongs to these runs stands after them: read on from the first, until all have ended."""
         ends: dict[int, Row] = {}

@@ -42,10 +42,6 @@ class Scrubber:
             )
             self._add(value.encode("utf-8", "surrogateescape") for value in known)
 
-    def holds_secret(self, variables: Mapping[str, str]) -> bool:
-        """Whether some value of these would not be recorded as it is."""
-        return any(self.variable(name, value) != value for name, value in variables.items())
-
     def variable(self, name: str, value: str) -> str:
         return HIDDEN.decode() if value and self.is_secret(name) else self.text(value)
 

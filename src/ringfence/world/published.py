@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import stat
 import struct
 import threading
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class Published:
         self._serve(self._accept)
 
     def _listen(self) -> None:
-        entries = [published(entry) for entry in self._world.policy.network.publish]
+        entries = list(dict.fromkeys(published(entry) for entry in self._world.policy.network.publish))
         ports = [port for path, port in entries if not path]
         if ports:
             address, made = _loopback(self._world.box.pid, ports)
@@ -73,12 +74,14 @@ class Published:
             os.fchmod(
                 listener.fileno(), 0o600
             )  # what bind() makes has this mode, from its first moment (unix_bind, net/unix/af_unix.c)
+            _take_away_left(path)
             listener.bind(path)
             self._paths.append((path, os.lstat(path).st_ino))
             listener.listen(64)
         except OSError as error:
             listener.close()
-            raise HostError(f"no socket can be made at {path}: {error.strerror}.", errno=error.errno or 0) from None
+            hint = "Name a path where nothing is, in a folder that is there and that you may write."
+            raise HostError(f"no socket can be made at {path}: {error.strerror}.", hint=hint, errno=error.errno or 0) from None
         return listener
 
     def _serve(self, work: object, *arguments: object) -> None:
@@ -154,6 +157,24 @@ class Published:
         if self._ended >= 0:
             os.close(self._ended)
             self._ended = -1
+
+
+def _take_away_left(path: str) -> None:
+    """Remove a socket of this user's at path where nobody listens: a caller that was killed could not."""
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return
+    if not stat.S_ISSOCK(there.st_mode) or there.st_uid != os.geteuid():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(0)  # a listener whose queue is full answers EAGAIN, and is one
+        try:
+            asked.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except OSError:
+            pass
 
 
 def _loopback(pid: int, ports: list[int]) -> tuple[str, list[socket.socket]]:

@@ -64,14 +64,6 @@ def place() -> str:
     return ROOTS if os.geteuid() == 0 else USERS.format(os.geteuid())
 
 
-def too_much(cores: float, memory: int, bounds: Bounds) -> Short | None:
-    """The first bound that does not have so much, whoever holds what."""
-    for name, most_cores, most_memory in bounds:
-        if (most_cores is not None and cores > most_cores) or (most_memory is not None and memory > most_memory):
-            return Short(name, amount(most_cores, most_memory), ())
-    return None
-
-
 class Share:
     """What one box is guaranteed, entered in the register until release()."""
 
