@@ -67,7 +67,11 @@ class Sessions:
         if transport is None:
             await Response("this session is not open\n", 404)(scope, receive, send)
             return
-        await transport.handle_request(scope, receive, send)
+        try:
+            await transport.handle_request(scope, receive, send)
+        except Exception:
+            if not transport.is_terminated:  # else its client ended the session while this was taken in, and wants no answer
+                raise
         if transport.is_terminated:
             self._open.pop(shown, None)
 
