@@ -113,7 +113,7 @@ class LocalWorld:
             request["env"] = dict(command.environment)
         run.mark = self.before_run()
         if self.egress:
-            self.told += self.egress.before_run(idle=not self.box.under_way)
+            self._told_between_runs(self.egress, idle=not self.box.under_way)
         pipes = run.start(request, command.data, drained=drained)
         if self.watch:
             self._runs = [run, *(each for each in self._runs if each.under_way)]
@@ -209,8 +209,14 @@ class LocalWorld:
             calls = evidence.calls_of_none(time.monotonic_ns())
             self.told += denials(Told(call.number, call.first, call.second, call.count, whose) for call, whose in calls)
         if self.egress and not self.closed and not self.box.under_way:
-            self.told += self.egress.before_run(idle=True)
+            self._told_between_runs(self.egress, idle=True)
         return (*self.told, *self.inferred)
+
+    def _told_between_runs(self, egress: Egress, *, idle: bool) -> None:
+        """What no run is told of that it was refused hosts: as for a run, each once and no more than can be read."""
+        from ringfence.denials.network import once  # few boxes have a way out
+
+        self.told += once(egress.before_run(idle=idle))
 
     def change_hosts(self, allow: Sequence[HostRule], deny: Sequence[HostRule]) -> None:
         """Add rules for hosts, of which deny wins."""
@@ -334,7 +340,7 @@ class LocalWorld:
         if self.watch:
             self.watch.ending()
         if self.egress:
-            self.told += self.egress.before_run(idle=not self.box.under_way)
+            self._told_between_runs(self.egress, idle=not self.box.under_way)
             self.egress.close()
         if self.published:
             self.published.stop()
