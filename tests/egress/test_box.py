@@ -134,6 +134,15 @@ def test_why_a_host_was_refused_is_said_and_the_trace_has_the_question_beside_it
     assert kinds["end"][0]["about"] == kinds["run"][0]["number"]
 
 
+def test_bytes_without_one_reading_are_told_without_an_empty_name(outside: Internet, workspace: Path) -> None:
+    ask = "printf 'GET http://a@b.example.com/ HTTP/1.1\\r\\n\\r\\n' >&3; head -c 12 <&3"
+    command = [sys.executable, "-m", "ringfence", "run", "--allow", f"{FILES}:{outside.http}", "--", "bash", "-c"]
+    script = f"exec 3<>/dev/tcp/198.18.0.1/808; {ask}"
+    done = subprocess.run([*command, script], cwd=workspace, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "HTTP/1.1 400"
+    assert done.stderr == "ringfence: net: a host with user information before it\n"
+
+
 def test_of_several_runs_at_once_each_is_told_its_own() -> None:
     held = """
 import os, socket, sys, time

@@ -175,11 +175,12 @@ def _say(text: str) -> None:
 
 def _line(denial: Denial) -> str:
     """What was refused, and the policy line that would allow it; of what was not refused, what is to be known."""
+    what = f"{denial.kind} {denial.target}".rstrip()  # of bytes without one reading no host is known
     if denial.remedy:
-        return f"{denial.kind} {denial.target} refused by {denial.rule}; allowed by {denial.remedy}"
+        return f"{what} refused by {denial.rule}; allowed by {denial.remedy}"
     if denial.evidence == "observed" and denial.detail:
-        return f"{denial.kind} {denial.target}: {denial.detail}"
-    return f"{denial.kind} {denial.target} refused by {denial.rule}"
+        return f"{what}: {denial.detail}"
+    return f"{what} refused by {denial.rule}"
 
 
 def say_published(box: Sandbox) -> None:
