@@ -17,7 +17,7 @@ def told(seen: HookContext) -> None:
     """One line for each event."""
     what = {
         HookEvent.SANDBOX_EXEC: lambda data: f"{data['text']!r} ended: {data['outcome']}",
-        HookEvent.SANDBOX_DENIAL: lambda data: f"refused: {data['denial'].operation} {data['denial'].target}",
+        HookEvent.SANDBOX_DENIAL: lambda data: f"refused: {data['denial'].kind} {data['denial'].target}",
     }
     print(f"{seen.event}: {what.get(seen.event, lambda data: data['box'] or 'a box')(seen.data)}")
 
@@ -34,7 +34,7 @@ async def main() -> None:
                 await box.execute_command("echo x > /etc/zz")
         with Reader(str(path)) as reader:
             for run in reader.runs():
-                refused = [f"{each.get('operation')} {each.get('target')}" for each in run.denials]
+                refused = [f"{each.get('kind')} {each.get('target')}" for each in run.denials]
                 print(f"in the trace, row {run.number}: tier {run.tier}, {run.seconds or 0:.3f} s, refused: {refused}")
             print(f"as it was written: {verify(reader).ok}")
 

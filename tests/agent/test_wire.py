@@ -238,4 +238,5 @@ async def test_the_snippets_run_as_written_and_a_person_at_the_terminal_is_asked
     if answer:
         shown = asked.decode()
         assert "May this be started in the box?" in shown and CALL["command"] in shown
-        assert f"where it could write to {workspace}, and reach no host" in " ".join(shown.split())
+        rows = "".join(row.removeprefix("  | ").removeprefix("  : ") for row in shown.split("\r\n")).replace(" ", "")
+        assert f"whereitcouldwriteto{workspace},andreachnohost" in rows

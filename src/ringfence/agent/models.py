@@ -70,8 +70,9 @@ class Asked:
                 if text := _text_of(event):
                     await said(text)
             response = stream.get()
-        if response.finish_reason is None and response.provider_name and not (response.provider_details or {}).get("finish_reason"):
-            raise ConnectionError("the stream of the answer ended before the answer did")  # some clients take that for its end
+        said_why = (response.provider_details or {}).get("finish_reason") or not response.provider_name
+        if not said_why and not response.usage.has_values():  # a client may take a stream that broke off for a whole one
+            raise ConnectionError("the stream of the answer ended before the answer did")
         return response
 
 
