@@ -90,7 +90,7 @@ def test_a_box_with_all_connections_it_may_have_is_told_so_and_leaves_another_bo
 
 
 MIXED = f"""
-import select, socket, sys
+import select, socket, sys, time
 proxy, slow, endless = ("198.18.0.1", 808), [], []
 def connect(said, half=False):
     client = socket.create_connection(proxy, timeout={SECONDS})
@@ -107,7 +107,8 @@ for at in range(60):
     kept.append(connect((b"", b"CONN", b"\\5\\1", b"\\x16\\3\\1")[at % 4], half=True))
 sent = 0
 print("up", flush=True)
-while not select.select([sys.stdin], [], [], 0)[0]:
+until = time.monotonic() + {SECONDS}
+while time.monotonic() < until and (endless or not select.select([sys.stdin], [], [], 0)[0]):
     for group, data in ((slow, b"a"), (endless, b"a" * 4096)):
         for client in list(group):
             try:
