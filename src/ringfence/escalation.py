@@ -111,6 +111,10 @@ def offer(config: SandboxConfig, world: LocalWorld, result: Result, ceiling: San
     """
     if result.ok or not isinstance(result.outcome, (Exited, Signaled, NotStarted)) or world.prepared.backend == "process":
         return None
+    if ceiling is not None and config.network_remember is not None:
+        from ringfence.policy.remembered import under  # few boxes have both
+
+        config = under(ceiling, config)
     for denial in sorted(result.denials, key=lambda each: each.evidence != "observed"):
         found = granted(config, denial)
         if found is not None and _may_be_made(config, found.config, ceiling):

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from ringfence.errors import SandboxLostError
 from ringfence.permission.acts import Act
-from ringfence.permission.questions import Question
+from ringfence.permission.questions import Answer, Question
 
 if TYPE_CHECKING:
-    from ringfence.permission.questions import Answer, Questions
+    from ringfence.permission.questions import Questions
+    from ringfence.policy.config import SandboxConfig
     from ringfence.process.decisions import Asks
     from ringfence.world.egress import Egress
 
@@ -26,10 +27,21 @@ NOBODY = "there is nobody to ask"
 
 
 class Asker:
-    """Asks about the hosts of one box until it is closed. questions: None where nobody can be asked."""
+    """Asks about the hosts of one box until it is closed. questions: None where nobody can be asked.
 
-    def __init__(self, egress: Egress, questions: Questions | None, box: str | None) -> None:
+    remember: the file of those that are allowed for good, or ''. ceiling: beyond it nothing is, where there is one.
+    """
+
+    def __init__(
+        self,
+        egress: Egress,
+        questions: Questions | None,
+        box: str | None,
+        remember: str = "",
+        ceiling: SandboxConfig | None = None,
+    ) -> None:
         self._egress, self._questions, self._box = egress, questions, box
+        self._remember, self._ceiling = remember, ceiling
         self._ended, self._end = os.pipe()
         egress.asked = self._put
         self._thread = threading.Thread(target=self._hear, name="ringfence-hosts", daemon=True)
@@ -49,9 +61,11 @@ class Asker:
 
     def _ask(self, asked: Asks) -> None:
         place = f"[{asked.host}]:{asked.port}" if ":" in asked.host else f"{asked.host}:{asked.port}"
-        answer = self._answer(asked, place) if self._questions else None
-        choice, why = (answer.choice, answer.why) if answer else ("no", NOBODY)
-        allow, until = choice != "no", "once" if choice == "once" else "box"
+        answer = self._answer(asked, place) if self._questions else Answer("no", NOBODY, asked=False)
+        until = "nobody" if not answer.asked else "once" if answer.choice == "once" else "box"
+        if answer.choice == "always":
+            self._keep(place)
+        allow, why = answer.granted, answer.why
         try:
             self._egress.registration.answer(asked.question, allow=allow, until=until, host=asked.host, port=asked.port, why=why)
         except SandboxLostError:
@@ -60,16 +74,32 @@ class Asker:
     def _answer(self, asked: Asks, place: str) -> Answer:
         assert self._questions is not None
         left = (asked.deadline - time.monotonic_ns()) / 1e9
+        always = self._remember and ":" not in asked.host and not self._is_beyond(place)
+        grant = f"programs in this box connect to {place}"
         question = Question(
             "host",
             place,
             (Act("net", place),),
             RULE,
-            f"programs in this box connect to {place}",
+            f"{grant}; with always it is written into {self._remember}, and later boxes do so unasked" if always else grant,
+            choices=("once", "session", "always", "no") if always else ("once", "session", "no"),
             deadline_seconds=max(0.0, min(self._questions.deadline_seconds, left)),
             box=self._box,
         )
         return self._questions.ask(question)
+
+    def _is_beyond(self, place: str) -> bool:
+        from ringfence.policy import remembered  # only where something is to be remembered
+
+        return self._ceiling is not None and remembered.beyond(self._ceiling, remembered.rule_of(place))
+
+    def _keep(self, place: str) -> None:
+        from ringfence.policy import remembered
+
+        try:
+            remembered.remember(self._remember, place)
+        except remembered.NotRemembered as error:
+            self._egress.note(f"{place} is allowed for this box, and not written into {self._remember}: {error}")
 
     def close(self) -> None:
         """Ask nothing more. Safe to call again."""

@@ -140,11 +140,17 @@ class Observed(Opened):
         began = time.monotonic()
         if self._permits is not None:
             self._permits.box = name
-        world = yield from open_world(self.config)
+        config = self.config
+        if config.network_remember is not None and self._ceiling is not None:
+            from ringfence.policy.remembered import under  # few boxes have both
+
+            config = under(self._ceiling, config)
+        world = yield from open_world(config)
         if world.egress is not None and world.egress.policy.on_unknown == "ask":
             from ringfence.host_questions import Asker  # few boxes ask about hosts
 
-            world.egress.asker = Asker(world.egress, self._permits.questions if self._permits else None, name)
+            questions = self._permits.questions if self._permits else None
+            world.egress.asker = Asker(world.egress, questions, name, world.policy.remember, self._ceiling)
         if self._trace is not None or self.config.trace != "none":
             from ringfence.recording import Recording, recorder_of  # a box without a recorder needs none of it
 

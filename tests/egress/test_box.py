@@ -113,7 +113,54 @@ def test_where_nobody_can_be_asked_it_is_refused_at_once(outside: Internet) -> N
         result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/", timeout=10)
     assert not result.ok and not result.timed_out
     assert [each.rule for each in result.denials] == ["network.on_unknown_domain"]
-    assert result.denials[0].detail.endswith("the answer was no: there is nobody to ask")
+    detail = result.denials[0].detail
+    assert "nobody could be asked" in detail and "there is nobody to ask" in detail and "give the box an approver" in detail
+    with Sandbox(asking(), approver=Somebody()) as box:
+        refused = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/").denials[0]
+    assert "was asked about, and the answer was no" in refused.detail, "the control: who was asked and refused"
+
+
+def test_always_is_kept_in_the_file_that_is_named_and_opens_later_boxes(outside: Internet, tmp_path: Path) -> None:
+    kept, place = tmp_path / "hosts", f"{FILES}:{outside.http}"
+    somebody = Somebody(FILES, choice="always")
+    fetch = f"{CURL} http://{place}/"
+    with Sandbox(asking(network_remember=kept), approver=somebody) as box:
+        assert box.execute_command(f"{fetch} && {fetch}").ok
+    assert [each.choices for each in somebody.asked] == [("once", "session", "always", "no")]
+    assert str(kept) in somebody.asked[0].grant
+    assert kept.read_text() == f"{place}\n" and stat.S_IMODE(kept.stat().st_mode) == 0o600
+    with Sandbox(SandboxConfig(network_remember=kept, private_addresses=True)) as box:
+        assert box.execute_command(fetch).ok, "unasked, and nobody is there to ask"
+        other = box.execute_command(f"{CURL} http://{OTHER}:{outside.http}/")
+        assert not other.ok and [each.target.split(":")[0] for each in other.denials] == [OTHER]
+    with Sandbox(asking(network_remember=kept, network_deny=[FILES]), approver=somebody) as box:
+        assert not box.execute_command(fetch).ok, "deny wins"
+    with Sandbox(asking(network_remember=kept), approver=somebody, ceiling=SandboxConfig(network_allow=[OTHER])) as box:
+        refused = box.execute_command(fetch)
+        assert not refused.ok and "beyond the ceiling" in refused.denials[0].rule
+    assert len(somebody.asked) == 1
+
+
+def test_without_a_file_or_beyond_the_ceiling_always_is_not_offered(outside: Internet, tmp_path: Path) -> None:
+    fetch = f"{CURL} http://{FILES}:{outside.http}/"
+    low, kept = SandboxConfig(network_allow=[OTHER]), tmp_path / "hosts"
+    for config, ceiling in ((asking(), None), (asking(network_remember=kept), low)):
+        somebody = Somebody(FILES, choice="always")
+        with Sandbox(config, approver=somebody, ceiling=ceiling) as box:
+            assert not box.execute_command(fetch).ok, "what was not offered is a refusal"
+        assert somebody.asked[0].choices == ("once", "session", "no")
+    assert not kept.exists()
+
+
+def test_an_answer_that_cannot_be_kept_holds_for_the_box_and_says_so(outside: Internet, tmp_path: Path) -> None:
+    kept, victim = tmp_path / "hosts", tmp_path / "victim"
+    victim.write_text("mine\n")
+    somebody = Somebody(FILES, choice="always")
+    with Sandbox(asking(network_remember=kept), approver=somebody) as box:
+        kept.symlink_to(victim)
+        result = box.execute_command(f"{CURL} http://{FILES}:{outside.http}/")
+        assert result.ok and any("not written into" in note for note in result.notes), result.notes
+    assert victim.read_text() == "mine\n", "a link is not followed"
 
 
 def test_why_a_host_was_refused_is_said_and_the_trace_has_the_question_beside_its_run(outside: Internet, workspace: Path) -> None:
@@ -123,7 +170,7 @@ def test_why_a_host_was_refused_is_said_and_the_trace_has_the_question_beside_it
     done = subprocess.run(
         command, cwd=workspace, env=state, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
     )
-    assert "the answer was no: there is no terminal to ask at" in done.stdout
+    assert "nobody could be asked" in done.stdout and "there is no terminal to ask at" in done.stdout
     shown = subprocess.run(
         [*ringfence, "trace", "export", "--jsonl"], env=state, capture_output=True, text=True, timeout=60, check=True
     )

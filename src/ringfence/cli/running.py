@@ -52,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--preset", metavar="CLIENT", action="append", help="the hosts that this client's own settings here name: pip, npm, ...")
     add("--network", action="store_true", help="every host may be reached, but for private addresses")
     add("--ask", action="store_true", help="ask about hosts that nothing allows, and about a second try of what was refused")
+    add("--remember", metavar="FILE", help="with --ask: offer 'always', written into FILE; its hosts may be reached")
     add("--publish", metavar="PORT", action="append", help="a port of the box for programs outside: PORT, or unix:PATH:PORT")
     add("--no-trace", action="store_true", help="do not record this in the trace (see `ringfence trace --help`)")
     add("--timeout", metavar="S", type=float, help="seconds until the command is ended (default: 120; none at a terminal)")
@@ -124,6 +125,8 @@ def _network(given: argparse.Namespace) -> dict[str, Any]:
         said["allow_network"] = True
     if given.ask:
         said["on_unknown_domain"] = "ask"
+    if given.remember:
+        said["network_remember"] = os.path.abspath(given.remember)
     if given.publish:
         said["network_publish"] = [_published(word) for word in given.publish]
     return said

@@ -21,6 +21,10 @@ MOST_ASKED = 64
 """Refused look-ups that are remembered."""
 ASKED_RULE = "network.on_unknown_domain"
 DEFAULT_RULE = "network.default"
+NOBODY = (
+    "nobody could be asked whether {} is allowed at port {}: {}; "
+    "in code give the box an approver, on the command line run it at a terminal"
+)
 
 Place: TypeAlias = tuple[str, int]
 """A host and a port, which is what somebody is asked about."""
@@ -34,6 +38,7 @@ class Question:
         self.waiting: set[Task] = set()
         self.allowed: bool | None = None
         self.why = ""
+        self.nobody = False  # it is refused since nobody could be asked
 
 
 class Box:
@@ -94,11 +99,11 @@ class Box:
         if len(self._grants) < MOST_GRANTS:
             self._grants[place] = allowed
 
-    def answer(self, number: int, allowed: bool, why: str = "") -> None:
-        """What somebody said to a question; one that is not open any more is no error."""
+    def answer(self, number: int, allowed: bool, why: str = "", *, nobody: bool = False) -> None:
+        """What somebody said to a question, or that nobody could be asked; one that is not open any more is no error."""
         for question in self._questions.values():
             if question.number == number:
-                question.allowed, question.why = allowed, why
+                question.allowed, question.why, question.nobody = allowed, why, nobody
                 for task in question.waiting:
                     task.wake()
 
@@ -125,6 +130,8 @@ class Box:
             question.waiting.discard(task)
             if not question.waiting:
                 self._questions.pop(place, None)
+        if question.nobody:
+            return replace(verdict, ask=False, why=NOBODY.format(asked.host, asked.port, question.why))
         self.once.setdefault(task, {})[place] = question.allowed
         return _answered(asked, verdict, question.allowed, question.why)
 

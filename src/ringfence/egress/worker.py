@@ -131,7 +131,8 @@ class Worker:
         elif said["op"] == b"answer":
             if said["until"] == b"box":
                 box.granted((said["host"].decode(), said["port"]), bool(said["allow"]))
-            box.answer(said["question"], bool(said["allow"]), said["why"].decode())
+            nobody = said["until"] == b"nobody"
+            box.answer(said["question"], bool(said["allow"]), said["why"].decode(), nobody=nobody)
         elif said["op"] == b"outside":
             box.outside = Outside.heard(said)
         elif said["op"] == b"end":

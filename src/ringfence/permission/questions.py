@@ -66,11 +66,12 @@ class Question:
 class Answer:
     """once: this time. session: whenever the same is asked, until the box ends. always: as long as what decides lives. no: never.
 
-    why: who or what gave it, where that is not a person who was asked.
+    why: who or what gave it, where that is not a person who was asked. asked: False where nobody could be asked.
     """
 
     choice: Choice
     why: str = ""
+    asked: bool = True
 
     @property
     def granted(self) -> bool:
@@ -122,7 +123,7 @@ class Questions:
         self._open: dict[tuple[object, ...], _Put] = {}
         self._threads = 0
         self._granted: set[tuple[object, ...]] = set()
-        self._refused: dict[tuple[object, ...], str] = {}
+        self._refused: dict[tuple[object, ...], Answer] = {}
         self._runs: list[Run] = [Run()]
         self._closed = False
 
@@ -157,7 +158,9 @@ class Questions:
             try:
                 return self._join(question, run)
             except (OSError, RuntimeError) as error:  # no descriptor, or no thread, is left
-                return Asking(question, None, Answer("no", f"this host has nothing left to ask with: {error}"), self._told)
+                return Asking(
+                    question, None, Answer("no", f"this host has nothing left to ask with: {error}", asked=False), self._told
+                )
 
     def _join(self, question: Question, run: Run | None) -> Asking:
         put = self._open.get(question.same)
@@ -204,22 +207,23 @@ class Questions:
         if question.same in self._granted:
             return Answer("session", "granted before, for as long as the box lives")
         if question.same in self._refused:
-            return Answer("no", f"refused before in this box ({self._refused[question.same]}), and not asked again")
+            before = self._refused[question.same]
+            return Answer("no", f"refused before in this box ({before.why or 'refused'}), and not asked again", before.asked)
         return None
 
     def _out_of_bounds(self, question: Question, run: Run | None) -> Answer | None:
         if self.approver is None:
-            return Answer("no", "there is nobody to ask: no approver was given")
+            return Answer("no", "there is nobody to ask: no approver was given", asked=False)
         if self._closed:
             return Answer("no", "the box has ended")
         if question.same in self._open:
             return None
         if self._threads >= self._most_open:
-            return Answer("no", f"{self._most_open} questions of this box are open already")
+            return Answer("no", f"{self._most_open} questions of this box are open already", asked=False)
         if (run or self._runs[-1]).asked >= self._most_of_run:
-            return Answer("no", f"{self._most_of_run} questions were asked for this run already")
+            return Answer("no", f"{self._most_of_run} questions were asked for this run already", asked=False)
         if len(self._refused) >= MOST_REMEMBERED:
-            return Answer("no", f"{MOST_REMEMBERED} questions were refused in this box already")
+            return Answer("no", f"{MOST_REMEMBERED} questions were refused in this box already", asked=False)
         return None
 
     def _settle(self, put: _Put, answer: Answer, *, remember: bool = True) -> None:
@@ -231,7 +235,7 @@ class Questions:
             self._open.pop(put.question.same, None)
             if remember and not self._closed:
                 if not answer.granted:
-                    self._refused[put.question.same] = answer.why or "refused"
+                    self._refused[put.question.same] = answer
                 elif answer.choice in ("session", "always"):
                     self._granted.add(put.question.same)
             for each in put.waiting:

@@ -113,11 +113,11 @@ class CliApprover:
         try:
             terminal = os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
-            return Answer("no", "there is no terminal to ask at")
+            return Answer("no", "there is no terminal to ask at", asked=False)
         try:
             with _not_stopped():
                 if os.tcgetpgrp(terminal) != os.getpgrp():
-                    return Answer("no", "another job has the terminal, so nobody can be asked there")
+                    return Answer("no", "another job has the terminal, so nobody can be asked there", asked=False)
                 with self.hold():
                     return _Prompt(terminal, woken, until, self.mark).ask(question)
         except (OSError, termios.error) as error:  # it hung up

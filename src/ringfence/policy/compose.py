@@ -71,6 +71,7 @@ RULES: dict[str, Rule] = {
     "private_addresses": _same_or(False),
     "network_range": lambda parent, child: True,  # what names are called inside
     "on_unknown_domain": _same_or("deny"),
+    "network_remember": _same_or(None),  # what is in it opens hosts
     "egress_proxy": _same_or(False),
     "credentials_git": _same_or("none"),
     "credentials_tools": _same_or("none"),
@@ -266,6 +267,7 @@ def anchored(config: SandboxConfig) -> SandboxConfig:
         read_only=absolute(config.read_only),
         writable=absolute(config.writable),
         devices=absolute(config.devices),
+        network_remember=os.path.abspath(config.network_remember) if config.network_remember is not None else None,
         python=os.path.abspath(os.path.join(base, config.python)) if config.python is not None else None,
         deny=_anchored_patterns(config.deny, workspace),
         protect=_anchored_patterns(config.protect, workspace),

@@ -174,7 +174,8 @@ class SandboxConfig:
 
     allow_network: whether what no rule names can be reached, but private addresses. network_allow, network_deny: rules as
     docs/network.md has them, text or maps; deny wins. network_presets: clients whose own settings name further hosts.
-    on_unknown_domain: 'ask' holds a connection to another name until it is answered. upstream_proxy: 'none', 'env' or a URL.
+    on_unknown_domain: 'ask' holds a connection to another name until it is answered. network_remember: the file that 'always'
+    writes that answer into, and that is read as further entries of network_allow. upstream_proxy: 'none', 'env' or a URL.
     private_addresses: whether a name may lead to an address that is not public. network_range: the network that stands for
     names inside. network_publish: ports of the box, or 'unix:PATH:PORT'. egress_proxy: whether a proxy is announced too.
 
@@ -201,6 +202,7 @@ class SandboxConfig:
     network_deny: Sequence[str | Mapping[str, object] | HostRule] = ()
     network_presets: Sequence[str] = ()
     on_unknown_domain: str = "deny"
+    network_remember: str | os.PathLike[str] | None = None
     upstream_proxy: str = field(default="none", repr=False)
     private_addresses: bool = False
     network_range: str = RANGE
@@ -287,7 +289,7 @@ class SandboxConfig:
         """Whether anything is said of networks but that all is closed or, by allow_network, open."""
         lists = self.network_allow or self.network_deny or self.network_presets or self.network_publish
         plain = (self.on_unknown_domain, self.upstream_proxy, self.network_range) == ("deny", "none", RANGE)
-        return bool(lists) or not plain or self.private_addresses
+        return bool(lists) or not plain or self.private_addresses or self.network_remember is not None
 
     @property
     def asks_for_more(self) -> bool:

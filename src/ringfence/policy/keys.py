@@ -37,6 +37,7 @@ FIELDS: Mapping[str, tuple[str, int]] = MappingProxyType(
         "network.deny": ("network_deny", 1),
         "network.presets": ("network_presets", 1),
         "network.on_unknown_domain": ("on_unknown_domain", 1),
+        "network.remember": ("network_remember", 1),
         "network.upstream_proxy": ("upstream_proxy", 1),
         "network.private_addresses": ("private_addresses", 1),
         "network.range": ("network_range", 1),

@@ -160,6 +160,8 @@ def _fields(document: Document, said: PolicyFile, folder: str) -> tuple[dict[str
         whole[f"network_{name}"] = tuple(_rules(document, name))
     whole["permissions"] = tuple(_permissions(document, said, folder))
     whole["network_publish"] = tuple(_published(entry, folder) for entry in said.network.publish)
+    if said.network.remember is not None:
+        whole["network_remember"] = located(said.network.remember, folder)
     whole["python"] = None if said.python.interpreter == "auto" else located(said.python.interpreter, folder)
     whole["syscalls"] = tuple(name for name in ("debug", "nested") if getattr(said.syscalls, name))
     for name in ("read_only", "writable", "devices"):

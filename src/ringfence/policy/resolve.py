@@ -58,6 +58,7 @@ class ResolvedPolicy:
     notes: tuple[str, ...] = ()
     walk_entries: int = 200_000
     admission_seconds: float = 30
+    remember: str = ""
 
     @property
     def shared(self) -> tuple[Folder, ...]:
@@ -106,10 +107,16 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         refuse_open(where, folder.path, deny, home.rstrip("/"))
     network, about_network = CLOSED, NOTHING_SAID
     told: dict[str, str] = {}
+    remember = ""
     if config.allow_network or config.says_more_of_networks or not config.egress_proxy:
         from ringfence.policy.resolve_network import resolve_network  # most boxes have no network
 
         network, about_network, told = resolve_network(config, home=home, roots=shared)
+        if config.network_remember is not None:
+            from ringfence.policy import remembered  # few boxes ask about hosts
+
+            remember = remembered.place_of(config.network_remember, shared, config.mode)
+            network = replace(network, allow=(*network.allow, *remembered.remembered(remember)))
     described = _described(config, workspace, (read_only, writable, devices), python, deny, protect)
     described |= _described_network(config, network)
     hashed = digest(json.dumps(described, sort_keys=True).encode("utf-8", "surrogateescape"))
@@ -121,7 +128,7 @@ def resolve(config: SandboxConfig, *, home: str) -> ResolvedPolicy:
         config.mode, workspace, read_only, writable, tuple(sorted({**told, **config.environment, **passed}.items())), config.limits,
         python, tuple(config.preload), hashed, deny, (*protect, *own), config.on_planted,
         tuple(sorted(config.syscalls)), devices, network, tuple(config.best_effort), (*notes, *about_network),
-        config.walk_entries, config.admission_seconds,
+        config.walk_entries, config.admission_seconds, remember,
     )  # fmt: skip
 
 
@@ -166,6 +173,7 @@ def _described_network(config: SandboxConfig, network: NetworkPolicy) -> dict[st
     described: dict[str, object] = {"upstream_proxy": without_password(config.upstream_proxy)}
     for name, rules in (("network_allow", network.allow), ("network_deny", network.deny)):
         described[name] = sorted(repr(replace(rule, said="")) for rule in rules)
+    described["network_remember"] = os.path.abspath(config.network_remember) if config.network_remember is not None else None
     return described | {"network_publish": sorted(map(str, network.publish))}
 
 

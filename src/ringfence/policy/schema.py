@@ -152,6 +152,12 @@ class Network(_Part, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["deny", "ask"],
         about("What happens at a name that allow does not name: it is refused, or its connection waits until somebody answers."),
     ] = "deny"
+    remember: Annotated[
+        Named | None,
+        about(
+            "The file into which the answer `always` about a name is written, and whose lines may be reached; no box can have it."
+        ),
+    ] = None
     upstream_proxy: Annotated[
         Text,
         about("The HTTP proxy through which all is reached: none, env (as the caller's variables name it) or `http://HOST:PORT`."),

@@ -61,6 +61,7 @@ FLOOR_HOLDS_NOTHING = (
     ("protect", (), ANOTHER),
     *((name, (), ANOTHER) for name in ("network_allow", "network_deny", "network_presets", "network_publish")),
     ("on_unknown_domain", "ask", ANOTHER),
+    ("network_remember", (), ANOTHER),
 )
 """What that tier has no mechanism for: the field, its value that asks for it (or any that is not empty), what it waits for."""
 

@@ -55,8 +55,11 @@ class Registration:
             os.close(wait)
 
     def answer(self, question: int, *, allow: bool, until: str = "once", host: str = "", port: int = 0, why: str = "") -> None:
-        """What somebody said to a question that the records asked. until: 'once' is for the connections that wait for it, 'box' for
-        the life of the box, and then host and port are the question's. why: what was said beside it. Raises SandboxLostError."""
+        """What somebody said to a question that the records asked, or that nobody could be asked.
+
+        until: 'once' is for the connections that wait for it, 'box' for the life of the box, and then host and port are those of
+        the question; 'nobody' is a refusal unasked. why: what was said beside it. Raises SandboxLostError.
+        """
         said = {"op": "answer", "id": self.number, "question": question, "allow": int(allow), "until": until}
         self._server.send(said | {"host": host, "port": port, "why": why[:MOST_WHY]})
 

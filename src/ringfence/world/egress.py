@@ -89,6 +89,11 @@ class Egress:
         notes, self._notes = tuple(dict.fromkeys(self._notes)), []
         return notes
 
+    def note(self, text: str) -> None:
+        """Something to be told of a run, in words."""
+        with self._guard:
+            self._notes.append(f"Network: {text}.")
+
     def hear(self) -> None:
         """Take what the server and the kernel have told until now. For the thread of a run, and for those that wait for more."""
         asked = []
