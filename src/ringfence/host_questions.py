@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ringfence.errors import SandboxLostError
+from ringfence.errors import ConfigError, SandboxLostError
 from ringfence.permission.acts import Act
 from ringfence.permission.questions import Answer, Question
 
@@ -74,7 +74,7 @@ class Asker:
     def _answer(self, asked: Asks, place: str) -> Answer:
         assert self._questions is not None
         left = (asked.deadline - time.monotonic_ns()) / 1e9
-        always = self._remember and ":" not in asked.host and not self._is_beyond(place)
+        always = self._remember and self._may_keep(place)
         grant = f"programs in this box connect to {place}"
         question = Question(
             "host",
@@ -88,10 +88,14 @@ class Asker:
         )
         return self._questions.ask(question)
 
-    def _is_beyond(self, place: str) -> bool:
+    def _may_keep(self, place: str) -> bool:
         from ringfence.policy import remembered  # only where something is to be remembered
 
-        return self._ceiling is not None and remembered.beyond(self._ceiling, remembered.rule_of(place))
+        try:
+            rule = remembered.rule_of(place)
+        except ConfigError:  # an address; or what is no host, since the server reads what boxes write
+            return False
+        return self._ceiling is None or not remembered.beyond(self._ceiling, rule)
 
     def _keep(self, place: str) -> None:
         from ringfence.policy import remembered

@@ -70,6 +70,15 @@ def test_a_damaged_file_is_an_error_with_its_place(tmp_path: Path, line: str) ->
         resolved(network_remember=file)
 
 
+@pytest.mark.parametrize(
+    "place", ["a.example.org:443\nb.example.org:443", "*:443", "203.0.113.7:22", "a.example.org:443 ", "#:1", ""]
+)
+def test_what_would_not_be_read_as_one_line_is_not_written(tmp_path: Path, place: str) -> None:
+    with pytest.raises(NotRemembered):
+        remember(str(tmp_path / "hosts"), place)
+    assert not (tmp_path / "hosts").exists()
+
+
 @pytest.mark.parametrize("how", ["link", "second name", "others write it", "folder", "pipe"])
 def test_a_file_that_others_may_choose_is_neither_read_nor_written(tmp_path: Path, how: str) -> None:
     file, other = tmp_path / "hosts", tmp_path / "other"

@@ -76,6 +76,10 @@ def remembered(path: str) -> tuple[HostRule, ...]:
 
 def remember(path: str, place: str) -> None:
     """Add a place, `HOST:PORT`, to the file at path; nothing is written where it is there. Raises NotRemembered."""
+    try:
+        rule_of(place)
+    except ConfigError as error:
+        raise NotRemembered(error.message) from None
     line = place.encode() + b"\n"
     try:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPENED, 0o600)
