@@ -137,10 +137,11 @@ class Egress:
 
     def _listen(self) -> None:
         """Hear what is told when it is, since a socket can be looked up only while its program has it."""
-        if self._listening is None:
-            self._ended, self._end = os.pipe()
-            self._listening = threading.Thread(target=self._hear_on, name="ringfence-network", daemon=True)
-            self._listening.start()
+        with self._guard:  # two runs may begin at once
+            if self._listening is None:
+                self._ended, self._end = os.pipe()
+                self._listening = threading.Thread(target=self._hear_on, name="ringfence-network", daemon=True)
+                self._listening.start()
 
     def _hear_on(self) -> None:
         poll = select.poll()
