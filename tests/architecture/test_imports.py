@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "observed": LEAVES
     | {"policy", "process", "world", "permission", "permits", "recording", "trace", "escalation", "host_questions", "opened"},
     "opened": LEAVES | {"policy", "world", "confine.protected"},
-    "host_questions": LEAVES | {"process", "world", "permission"},
+    "host_questions": LEAVES | {"policy", "process", "world", "permission"},
     "recording": LEAVES | {"policy", "process", "world", "permission", "trace"},
     "permits": LEAVES | {"policy", "process", "world", "permission", "observed", "escalation"},
     "escalation": LEAVES | {"policy", "process", "world", "permission", "confine.plan"},
