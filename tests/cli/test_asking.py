@@ -192,7 +192,7 @@ def test_on_a_bare_terminal_the_same_bytes_do_type(terminal: Terminal, place: Pa
     """The control: without a box the same program types there, by its answers and, where the kernel lets it, by TIOCSTI."""
     (place / "work" / "fake.py").write_text(FAKE)
     terminal.type(
-        f"{sys.executable} work/fake.py /x /; tput reset; IFS= read -r -n 3 answer; printf 'got <%q>\\n' \"$answer\"; sleep 1\n"
+        f"{sys.executable} work/fake.py /x /; tput reset; IFS= read -r -n 3 answer; printf 'g%s <%q>\\n' ot \"$answer\"; sleep 1\n"
     )
     terminal.shows("got <")
     got = terminal.screen().split("got <")[1]
