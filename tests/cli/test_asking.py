@@ -17,6 +17,8 @@ import pytest
 
 from cli.screen import SECONDS, Terminal
 
+pytestmark = pytest.mark.alone  # a person has as long as the screen takes
+
 ENDING = "or no [no]:"
 FAKE = """
 import fcntl, os, sys, termios, time, tty

@@ -14,7 +14,7 @@ import pytest
 from cli.screen import Terminal
 from egress.internet import Internet, internet
 
-pytestmark = pytest.mark.live("namespaces")
+pytestmark = [pytest.mark.live("namespaces"), pytest.mark.alone]  # a person has as long as the screen takes
 
 ENDING = "always or no [no]:"
 HOST = "files.example.org"

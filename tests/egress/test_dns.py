@@ -218,11 +218,11 @@ def server() -> Iterator[tuple[int, list[str]]]:
         return resolve(name)
 
     with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
-        udp.bind(("127.0.0.1", 0))
-        port = udp.getsockname()[1]
-        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection of another test may linger on that number
-        tcp.bind(("127.0.0.1", port))
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tcp.bind(("127.0.0.1", 0))  # first: of its numbers more are taken than of those of datagrams
         tcp.listen()
+        port = tcp.getsockname()[1]
+        udp.bind(("127.0.0.1", port))
 
         def serve_udp() -> None:
             while (got := udp.recvfrom(65535))[0] != b"end":

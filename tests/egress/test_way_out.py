@@ -118,6 +118,7 @@ with socket.create_connection(("198.18.0.1", 808), timeout=10) as proxy:
 """
 
 
+@pytest.mark.alone  # of the whole host it is said who listens
 @pytest.mark.parametrize("way", [network.REDIRECT, network.LISTENERS])
 def test_no_other_box_goes_out_by_the_listeners_of_one(outside: Internet, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     """N25: at the same address each box finds its own, by which its own rules hold; outside of them there is nothing to find."""

@@ -115,6 +115,7 @@ class Exchange:
             await self._refuse(request, verdict)
             return None
         client.task.within(IDLE_SECONDS)
+        read = False
         for _ in range(2):
             reused = self.upstream is not None and self.upstream.serves(request)
             try:
@@ -125,8 +126,9 @@ class Exchange:
             except UnreachableError as error:
                 await client.farewell(refusals.failed(504 if error.error == 110 else 502, error.why, body=request.method != "HEAD"))
                 return None
-            passing = _Passing(client, upstream, self.requests, request, reused)
+            passing = _Passing(client, upstream, self.requests, request, reused=reused, read=read)
             done = await passing.run()
+            read = passing.sent
             if done is not None or not (reused and passing.untouched):
                 return done
             self._forget()
@@ -176,7 +178,9 @@ class Exchange:
 class _Passing:
     """One request on its way up and its response on its way down, at once."""
 
-    def __init__(self, client: Client, upstream: Upstream, requests: Requests, request: Request, reused: bool) -> None:
+    def __init__(
+        self, client: Client, upstream: Upstream, requests: Requests, request: Request, *, reused: bool, read: bool
+    ) -> None:
         self._reused = reused
         self.client, self.server, self.requests, self.request = client, upstream.socket, requests, request
         self.responses = Responses(request)
@@ -187,7 +191,7 @@ class _Passing:
             added = [(name.encode(), value.encode())] if value else []
         self.up = request.head(absolute=upstream.absolute, added=added)
         self.down = b""
-        self.sent = False  # all of the request
+        self.sent = read  # all of the request was read, and is sent once up is empty
         self.over: Done | None = None
         self.tunnel = self.broken = False
         self._way: Direction | None = None
@@ -204,7 +208,7 @@ class _Passing:
                     await self.client.pass_on(self.server)
                     return None
                 if self.over is not None and not self.down:
-                    return Done(self.over.keep and self.sent, self.over.reusable)
+                    return Done(self.over.keep and self.sent and not self.up, self.over.reusable)
                 if moved:
                     task.within(IDLE_SECONDS)
                     await task.give_way()
