@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ringfence.errors import WorkspaceError
+
 VARIABLE = "RINGFENCE_STATE_DIR"
 
 _kept_closed: set[str] = set()
@@ -35,8 +37,14 @@ def closed() -> tuple[str, ...]:
 
 
 def refused(path: str) -> str:
-    """What is closed and is path, holds it or lies in it, by real paths; '' where nothing is and does."""
-    real = os.path.realpath(path)
+    """What is closed and is path, holds it or lies in it, by real paths; '' where nothing is and does.
+
+    Raises WorkspaceError where path is changed meanwhile.
+    """
+    try:
+        real = os.path.realpath(path)
+    except OSError as error:  # what was a link is none any more when it is read
+        raise WorkspaceError(f"{path} changed while it was looked at: {error.strerror}.", hint="Try again.") from None
     for each in closed():
         there = os.path.realpath(each)
         if real == there or real.startswith(f"{there}/") or there.startswith(f"{real.rstrip('/')}/"):
