@@ -134,27 +134,13 @@ def test_a_site_that_answers_no_http_is_a_502(answer: bytes) -> None:
     assert got.startswith(b"HTTP/1.1 502")
 
 
-@pytest.mark.alone  # the close and the next request are on their way at once
-def test_a_site_that_closed_a_kept_connection_is_dialled_again() -> None:
+@pytest.mark.parametrize("closes", ["at once", "at the next request"])
+def test_a_site_that_closed_a_kept_connection_is_dialled_again_and_the_client_kept(closes: str) -> None:
     def site(connection: socket.socket) -> None:
         head_of(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-
-    with ExitStack() as stack:
-        port, seen = stack.enter_context(server(site))
-        box = stack.enter_context(inside(allow(named(SITE, port, schemes=("http",)), ports=[port]), hosts=HOSTS))
-        client = stack.enter_context(box.to_proxy())
-        for _ in range(3):
-            client.sendall(get(f"{SITE}:{port}", ""))
-            assert response(client).endswith(b"ok")
-        assert len(seen) == 3
-
-
-def test_a_site_that_closes_at_the_next_request_is_dialled_again_and_the_client_kept() -> None:
-    def site(connection: socket.socket) -> None:
-        head_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        connection.recv(1)
+        if closes == "at the next request":
+            connection.recv(1)
 
     with ExitStack() as stack:
         port, seen = stack.enter_context(server(site))
