@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -172,6 +171,3 @@ def _answered(found: ToolResult) -> types.CallToolResult:
         beside["ringfence/denials"] = [asdict(denial) for denial in found.result.denials]
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=found.text)]
     return types.CallToolResult(content=content, is_error=bool(found.error), _meta=beside)
-
-
-MakeSession = Callable[[], Session]
