@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -157,10 +158,12 @@ def provider(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Provi
 @pytest.mark.parametrize("model", ["openai-chat:m", "anthropic:m"])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_provider_is_asked_its_call_is_carried_out_and_it_is_told(
-    provider: Provider, box: Sandbox, model: str, streamed: bool
+    provider: Provider, box: Sandbox, monkeypatch: pytest.MonkeyPatch, model: str, streamed: bool
 ) -> None:
+    if not streamed:  # the variable names it
+        monkeypatch.setenv("RINGFENCE_MODEL", model)
     events: list[AgentEvent] = []
-    async with Agent(model, tools=["bash"], sandbox=box, instructions="Be short.") as agent:
+    async with Agent(model if streamed else None, tools=["bash"], sandbox=box, instructions="Be short.") as agent:
         result = await agent.run("Say something.", on_event=events.append if streamed else None)
     assert (result.status, result.output) == ("completed", "It is done.")
     assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (2, 20, 6)
@@ -187,38 +190,41 @@ async def test_a_provider_that_drops_the_connection_or_is_slow_fails_the_run(
     assert result.status == "failed", result
 
 
+README = Path(__file__).parents[2] / "README.md"
 SNIPPETS = """
 import fcntl, sys, termios
 if sys.argv[1] == "terminal":
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 import anyio
-from ringfence import Agent, CliPermissionManager, Sandbox, SandboxConfig
 
 async def main():
+    from ringfence import Sandbox, SandboxConfig
+
     async with Sandbox(SandboxConfig(tier="process")) as sandbox:
         result = await sandbox.execute("print(40 * 10)")
         print(result.stdout)
-    config = SandboxConfig(workspace=sys.argv[2])
-    async with Sandbox(config) as sandbox:
-        async with Agent(tools=["bash"], sandbox=sandbox, permissions=CliPermissionManager()) as agent:
-            result = await agent.run("List the files in the working directory.")
-            result.raise_for_status()
-            print(result.output)
-
+{of_readme}
 anyio.run(main)
 """
 
 
+def of_readme() -> str:
+    """The snippet of the README in which a model works, indented as it is there."""
+    (found,) = re.findall(
+        r"^    from ringfence import Agent\b.*\n(?:(?:    .*)?\n)*", README.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return str(found)
+
+
 @pytest.mark.parametrize("answer", ["once", "no", ""])
 async def test_the_snippets_run_as_written_and_a_person_at_the_terminal_is_asked(
-    provider: Provider, workspace: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+    provider: Provider, workspace: Path, answer: str
 ) -> None:
-    monkeypatch.setenv("RINGFENCE_MODEL", "openai-chat:m")
     outer, inner = os.openpty()
     place = "terminal" if answer else "none"
     child = subprocess.Popen(
-        [sys.executable, "-c", SNIPPETS, place, str(workspace)],
-        stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        [sys.executable, "-c", SNIPPETS.format(of_readme=of_readme()), place],
+        cwd=workspace, stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     try:
         asked = b""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions, requires
 
 import pytest
 
@@ -167,8 +169,32 @@ def test_what_the_guest_imports_pulls_in_nothing_heavy(module: str) -> None:
     assert not loaded & TOO_HEAVY_FOR_THE_GUEST
 
 
+def loaded_by(code: str) -> set[str]:
+    """What `import ringfence` loads beside the standard library, and code after it."""
+    look = "import sys; before = set(sys.modules); import ringfence"
+    say = "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))"
+    done = subprocess.run([sys.executable, "-c", f"{look}\n{code}\n{say}"], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def normal(requirement: str) -> str:
+    """The name of a distribution, as PEP 503 has it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()
+
+
 def test_importing_the_package_loads_no_extra() -> None:
-    import_all = "import ringfence, sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", import_all], capture_output=True, text=True, check=True)
-    extras = {"opentelemetry", "pytest", "rich", "trio", "mcp", "asyncssh", "cryptography", "ray", "starlette", "uvicorn", "numpy"}
-    assert not extras & set(done.stdout.split())
+    assert loaded_by("") == {"ringfence"}
+
+
+def test_a_public_name_loads_no_extra_before_it_is_used() -> None:
+    extras = {normal(each) for each in requires("ringfence") or () if "extra ==" in each}
+    distributions = packages_distributions()
+
+    def of_extras(loaded: set[str]) -> set[str]:
+        return {name for name in loaded if extras & set(map(normal, distributions.get(name, ())))}
+
+    every_name = loaded_by("for name in ringfence.__all__: getattr(ringfence, name)")
+    assert {"ringfence", "anyio", "msgspec"} <= every_name
+    assert of_extras(every_name) == set()
+    every_extra = loaded_by("import mcp, opentelemetry.trace, pydantic_ai, tree_sitter, tree_sitter_bash")
+    assert {"mcp", "opentelemetry", "pydantic_ai", "tree_sitter", "tree_sitter_bash"} <= of_extras(every_extra)
